@@ -65,6 +65,14 @@ def test_failing_removal_does_not_fail_the_write(path: Path, monkeypatch: pytest
         assert store._state.recipe_writes == 0
 
 
+def test_recipes_leave_removal_to_store_with_purge_per_write(path: Path) -> None:
+    with kvstore.open(path, purge_per_write=1) as store:
+        limiter = RateLimiter(store, "r", 5)
+        for number in range(100):
+            limiter.hit(f"user {number}")
+        assert store._state.recipe_writes == 0
+
+
 def test_purge_per_write_out_of_bounds_is_refused(path: Path) -> None:
     with pytest.raises(ValueError, match="0 to 1000"):
         kvstore.open(path, purge_per_write=1001)

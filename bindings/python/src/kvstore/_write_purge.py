@@ -1,7 +1,5 @@
 """Removal of expired keys after writes, for callers that write into a store whose settings they do
 not choose.
-
-A store that is opened with ``purge_per_write`` does this by itself.
 """
 
 from __future__ import annotations
@@ -19,13 +17,16 @@ _AT_ONCE = 64
 
 def purge_after_write(state: Any) -> None:
     """Count a write of a recipe or of memoize. If there were enough, remove expired keys of the
-    store, of any family: 64 at once, and not inside a transaction.
+    store, of any family: 64 at once, and not inside a transaction. Does nothing for a store that was
+    opened with ``purge_per_write``, which does this itself.
 
     A failure is ignored, because the write before it has succeeded.
 
     Args:
         state: The StoreState of the store.
     """
+    if state.pool.config.purgePerWrite > 0:
+        return
     state.recipe_writes += 1  # threads may lose a count, which does not matter
     if state.recipe_writes * PURGE_PER_WRITE < _AT_ONCE or state.in_transaction():
         return
