@@ -175,6 +175,18 @@ def test_register_refuses_what_is_no_dataclass_and_taken_names() -> None:
     assert DATA._names.get(Unregistered) is None
 
 
+def test_class_is_written_under_its_first_name_and_read_under_all() -> None:
+    @dataclasses.dataclass
+    class Renamed:
+        x: int
+
+    DATA.register(Renamed, "now")
+    DATA.register(Renamed, "before")
+    data = DATA.dumps(Renamed(1))
+    assert b'"now"' in data
+    assert DATA.loads(data) == DATA.loads(data.replace(b'"now"', b'"before"')) == Renamed(1)
+
+
 def test_enums_are_looked_up_without_importing_or_running_code() -> None:
     import sys
 
@@ -186,6 +198,22 @@ def test_enums_are_looked_up_without_importing_or_running_code() -> None:
         with pytest.raises(ValueError):
             DATA.loads(DATA.dumps({"x": [module, path, member]}).replace(b'"x":', b'"$enum":', 1))
     assert "antigravity" not in set(sys.modules) - loaded
+
+
+def test_enum_lookup_loads_no_lazy_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+    import sys
+
+    (tmp_path / "lazy_enums.py").write_text("raise SystemExit('loaded')")
+    spec = importlib.util.spec_from_file_location("lazy_enums", tmp_path / "lazy_enums.py")
+    assert spec is not None and spec.loader is not None
+    loader = importlib.util.LazyLoader(spec.loader)
+    spec.loader = loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "lazy_enums", module)
+    loader.exec_module(module)
+    with pytest.raises(ValueError, match="no enum that was imported here"):
+        DATA.loads(b'{"$enum":["lazy_enums","Color","RED"]}')
 
 
 def test_numpy_arrays_come_back_and_object_arrays_do_not() -> None:

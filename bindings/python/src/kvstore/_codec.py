@@ -33,7 +33,7 @@ class Codec(Protocol[T]):
         ...
 
 
-class _Named:
+class Named:
     """A codec that is pickled as its name, not as its content."""
 
     def __init__(self, name: str) -> None:
@@ -46,7 +46,7 @@ class _Named:
         return self._name
 
 
-class _Text(_Named):
+class _Text(Named):
     def dumps(self, value: str, /) -> bytes:
         if not isinstance(value, str):
             raise TypeError(f"value must be str with codec=kvstore.TEXT, not {type(value).__name__}")
@@ -56,7 +56,7 @@ class _Text(_Named):
         return data.decode()
 
 
-class _Json(_Named):
+class _Json(Named):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -69,7 +69,7 @@ class _Json(_Named):
         return self._decode(data.decode())
 
 
-class _Pickle(_Named):
+class _Pickle(Named):
     def dumps(self, value: Any, /) -> bytes:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 

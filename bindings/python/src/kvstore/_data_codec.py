@@ -36,7 +36,10 @@ import re
 import sys
 import uuid
 import zoneinfo
+from types import ModuleType
 from typing import Any, Callable, Optional, TypeVar
+
+from kvstore._codec import Named
 
 C = TypeVar("C", bound=type)
 
@@ -55,19 +58,14 @@ _DTYPE = re.compile(r"[<>|=](?:[biufcmM]\d{1,3}(?:\[\d*\w{1,2}\])?|[SU]\d{1,9})\
 _MANY_BITS = 1000
 
 
-class _Data:
+class _Data(Named):
     """The type of ``kvstore.DATA``."""
 
     def __init__(self) -> None:
+        super().__init__("DATA")
         self._classes: dict[str, type] = {}
         self._names: dict[type, str] = {}
         self._decode = json.JSONDecoder(object_hook=self._from_object).decode
-
-    def __repr__(self) -> str:
-        return "kvstore.DATA"
-
-    def __reduce__(self) -> str:
-        return "DATA"  # pickled as its name
 
     def register(self, cls: C, name: Optional[str] = None) -> C:
         """Allow a dataclass or named tuple as a value, and return the class. Can be used as a decorator.
@@ -100,7 +98,7 @@ class _Data:
         if known is not cls and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"the name {name!r} is already registered for {known!r}")
         self._classes[name] = cls
-        self._names[cls] = name
+        self._names.setdefault(cls, name)  # the first name is written
         return cls
 
     def dumps(self, value: Any, /) -> bytes:
@@ -113,7 +111,7 @@ class _Data:
         kind = type(value)
         if kind is bytes:
             return b"".join((_BYTES, value))
-        if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+        if _is_array(kind):
             dtype, shape = _array_type(value)
             return b"".join((_ARRAY, _encode_json([dtype, shape]).encode(), b"\0", value.tobytes()))
         try:
@@ -171,7 +169,7 @@ class _Data:
         elif kind in self._names:
             fields = [[name, self._to_json(getattr(value, name))] for name in _fields(kind)]
             return {"$object": [self._names[kind], {"$dict": fields}]}
-        elif kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+        elif _is_array(kind):
             return {"$ndarray": [*_array_type(value), _base64(value.tobytes())]}
         elif kind.__module__ == "numpy" and hasattr(value, "dtype"):
             return {"$scalar": [_array_type(value)[0], _base64(value.tobytes())]}
@@ -197,6 +195,10 @@ class _Data:
 
 class _UnknownError(ValueError):
     """The value has a class that this process does not know."""
+
+
+def _is_array(kind: type) -> bool:
+    return kind.__name__ == "ndarray" and kind.__module__ == "numpy"
 
 
 def _is_named_tuple(cls: type) -> bool:
@@ -265,7 +267,9 @@ def _enum(content: list[str]) -> enum.Enum:
     module, path, member = content
     found: Any = sys.modules.get(module)
     for name in path.split("."):
-        found = getattr(found, "__dict__", {}).get(name) if isinstance(found, (type, type(sys))) else None
+        # Not isinstance and found.__dict__, which load a module of importlib.util.LazyLoader.
+        has_names = issubclass(type(found), (type, ModuleType))
+        found = object.__getattribute__(found, "__dict__").get(name) if has_names else None
     if not isinstance(found, enum.EnumMeta):
         raise _UnknownError(f"the value has a member of {module}.{path}, which is no enum that was imported here")
     return dict(found.__members__)[member]
