@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import json
 import pickle
 import uuid
 import zoneinfo
@@ -129,7 +130,7 @@ def test_format_is_json_that_others_can_read() -> None:
     assert DATA.dumps({"t": (1, b"\0")}) == b'{"t":{"$tuple":[1,{"$bytes":"AA=="}]}}'
     assert DATA.dumps(b"\0\x80") == b"\x01\0\x80"
     assert DATA.loads(b'{ "a": [1, 2] }') == {"a": [1, 2]}
-    assert DATA.dumps(Color.ROT) == b'{"$enum":["test_data_codec","Color","RED"]}'
+    assert DATA.dumps(Color.ROT) == json.dumps({"$enum": [__name__, "Color", "RED"]}, separators=(",", ":")).encode()
 
 
 class Plain:
@@ -171,7 +172,7 @@ def test_register_refuses_what_is_no_dataclass_and_taken_names() -> None:
     with pytest.raises(TypeError, match="needs a dataclass or a named tuple"):
         DATA.register(Plain)
     with pytest.raises(ValueError, match="already registered"):
-        DATA.register(Unregistered, "test_data_codec.Point")
+        DATA.register(Unregistered, f"{__name__}.Point")
     assert DATA._names.get(Unregistered) is None
 
 
@@ -193,7 +194,7 @@ def test_enums_are_looked_up_without_importing_or_running_code() -> None:
     loaded = set(sys.modules)
     for module, path, member in [
         ("antigravity", "X", "x"), ("os", "system", "x"), ("builtins", "eval", "x"), ("enum", "EnumMeta", "x"),
-        ("test_data_codec", "Color.RED", "value"), ("test_data_codec", "Color.__class__", "x"), ("", "", ""),
+        (__name__, "Color.RED", "value"), (__name__, "Color.__class__", "x"), ("", "", ""),
     ]:  # fmt: skip
         with pytest.raises(ValueError):
             DATA.loads(DATA.dumps({"x": [module, path, member]}).replace(b'"x":', b'"$enum":', 1))
