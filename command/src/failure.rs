@@ -2,6 +2,7 @@
 //! to do.
 
 use std::io;
+use std::path::Path;
 
 use kvstore::{ErrorKind, Hint};
 
@@ -177,6 +178,19 @@ impl Failure {
             ErrorKind::NotFound => Failure::Missing(text),
             ErrorKind::Error if !error.is_failure() && !error.is_from_server() => Failure::Usage(text),
             _ => Failure::Refused(text),
+        }
+    }
+
+    /// Converts an error of a command that writes `target`, a new file or another store. If a disk is
+    /// full, it is the disk of `target`.
+    pub fn of_target(target: &Path, error: &kvstore::Error) -> Failure {
+        match error.hint() {
+            Some(Hint::FreeDiskSpace) if !error.is_from_server() => Failure::Refused(format!(
+                "{}: the disk is full\n  free space on that disk, or write to another one; {}",
+                target.display(),
+                system::DISK_SPACE_ADVICE
+            )),
+            _ => Failure::in_context("", error),
         }
     }
 

@@ -227,7 +227,10 @@ fn check_finds_live_view_with_other_definition() {
         "con.execute('create table \"blob:default\"(id integer primary key, value blob)')",
     );
     let found = scratch.open().integrity_check().unwrap_err();
-    assert!(found.to_string().contains("\"blob:default\" is not as it is made"), "{found}");
+    assert!(
+        found.to_string().contains("\"blob:default\" does not have the form that this library creates"),
+        "{found}"
+    );
     let same = "con.execute('drop table \"blob:default\"'); \
                 con.execute('CREATE TABLE \"blob:default\"(id INTEGER PRIMARY KEY, value BLOB)')";
     python(&scratch.path(), same);
@@ -252,7 +255,9 @@ fn check_finds_tables_with_other_definition() {
         python(&scratch.path(), &format!("con.execute('drop table if exists \"{kind}:^It\\'s\"')"));
         python(&scratch.path(), &format!("con.execute('create table \"{kind}:^It\\'s\"{other}')"));
         let found = scratch.open().integrity_check().unwrap_err();
-        let words = format!("family \"It's\": the table \"{kind}:^It's\" is not as it is made");
+        let words = format!(
+            "family \"It's\": the table \"{kind}:^It's\" does not have the form that this library creates"
+        );
         assert!(found.to_string().contains(&words), "{kind} {other}: {found}");
         assert_eq!(found.kind(), ErrorKind::Corrupt);
     }
@@ -260,7 +265,10 @@ fn check_finds_tables_with_other_definition() {
         let scratch = sound();
         python(&scratch.path(), &copied_into(table, rest));
         let found = scratch.open().integrity_check().unwrap_err();
-        assert!(found.to_string().contains("not as it is made"), "{table}: {found}");
+        assert!(
+            found.to_string().contains("does not have the form that this library creates"),
+            "{table}: {found}"
+        );
     }
 }
 

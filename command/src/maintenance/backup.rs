@@ -46,7 +46,7 @@ impl BackupArgs {
         drop(progress);
         done.map_err(|e| match interrupt.came() {
             true => Failure::Refused("stopped: no backup was written".to_owned()),
-            false => e.into(),
+            false => Failure::of_target(&self.file, &e),
         })?;
         let bytes = std::fs::metadata(&self.file)?.len();
         let out = &mut context.out;

@@ -84,7 +84,7 @@ impl RecoverArgs {
         written?;
         let recovered = recovered.map_err(|e| match e.kind() {
             _ if interrupt.came() => Failure::Refused("stopped: no file was written".to_owned()),
-            ErrorKind::Error => e.into(), // an error of the new file
+            ErrorKind::Error | ErrorKind::Full => Failure::of_target(&self.new, &e), // of the new file
             ErrorKind::NotADatabase if is_encrypted(&path) => Failure::Refused(format!(
                 "{}: the file is encrypted or not a store: \"kvstore recover\" cannot read encrypted files; restore a backup, \
                  or try \"kvstore repair\"",

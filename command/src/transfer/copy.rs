@@ -1,5 +1,7 @@
 //! `copy`: copies a store into another.
 
+use std::path::Path;
+
 use clap::Args;
 use kvstore::{Config, Direction, ErrorKind, Hint, KeyRange, MAX_SERVER_KEY_SIZE, Store};
 
@@ -85,22 +87,22 @@ impl CopyArgs {
             }
         }
         match self.resume {
-            true => in_steps(&from, &to, context),
-            false => at_once(&from, &to, context),
+            true => in_steps(&from, &to, &to_path, context),
+            false => at_once(&from, &to, &to_path, context),
         }
     }
 }
 
-/// Converts the error of a failed copy to a failure that says what to do. `form` is the encoding of
+/// Converts the error of a failed copy to `to` to a failure that says what to do. `form` is the encoding of
 /// keys in the message; `resume` is whether `--resume` was given.
-fn failed(from: &Store, error: &kvstore::Error, form: Form, resume: bool) -> Failure {
+fn failed(from: &Store, to: &Path, error: &kvstore::Error, form: Form, resume: bool) -> Failure {
     if error.hint() == Some(Hint::UseShorterKey)
         && let Some(text) = too_long_for_a_server(from, form, resume)
     {
         return Failure::Refused(text);
     }
     // The stores are wrong, not the arguments.
-    match (Failure::from(error.clone()).into_refused(), error.kind()) {
+    match (Failure::of_target(to, error).into_refused(), error.kind()) {
         (Failure::Refused(text), ErrorKind::Error) if !resume => {
             Failure::Refused(format!("{text}\n  nothing was copied"))
         }
@@ -145,7 +147,7 @@ fn too_long_for_a_server(from: &Store, form: Form, resume: bool) -> Option<Strin
     ))
 }
 
-fn at_once(from: &Store, to: &Store, context: &mut Context) -> Result {
+fn at_once(from: &Store, to: &Store, to_path: &Path, context: &mut Context) -> Result {
     let interrupt = Interrupt::watch()?;
     let mut progress = Progress::new("copying keys", None);
     let copied = from.copy_to(to, |done, total| {
@@ -156,7 +158,7 @@ fn at_once(from: &Store, to: &Store, context: &mut Context) -> Result {
     drop(progress);
     let copied = match copied {
         Err(_) if interrupt.came() => return refused("stopped: nothing was copied"),
-        Err(e) => return Err(failed(from, &e, context.form, false)),
+        Err(e) => return Err(failed(from, to_path, &e, context.form, false)),
         Ok(copied) => copied,
     };
     let families = all_families(from)?.len() as u64;
@@ -169,7 +171,7 @@ fn at_once(from: &Store, to: &Store, context: &mut Context) -> Result {
     Ok(Answer::Yes)
 }
 
-fn in_steps(from: &Store, to: &Store, context: &mut Context) -> Result {
+fn in_steps(from: &Store, to: &Store, to_path: &Path, context: &mut Context) -> Result {
     let interrupt = Interrupt::watch()?;
     let mut progress = Progress::new("copying keys", None);
     let copied = from.copy_resumable(to, |done, total| {
@@ -182,7 +184,7 @@ fn in_steps(from: &Store, to: &Store, context: &mut Context) -> Result {
         Err(_) if interrupt.came() => {
             return refused("stopped: run the same command again to continue");
         }
-        Err(e) => return Err(failed(from, &e, context.form, true)),
+        Err(e) => return Err(failed(from, to_path, &e, context.form, true)),
         Ok(copied) => copied,
     };
     let mut text = format!(

@@ -92,9 +92,9 @@ impl DumpArgs {
             if interrupt.came() {
                 return refused("stopped: no dump was written");
             }
-            Ok(file.to.write_all(line)?)
+            file.to.write_all(line).map_err(|e| failed_to_write(to, e))
         })?;
-        file.finish().map_err(|e| Failure::Refused(format!("{}: {e}", to.display())))?;
+        file.finish().map_err(|e| failed_to_write(to, e))?;
         let Dumped { families, keys: dumped_keys, bytes } = dumped;
         let text = format!(
             "{} in {} families dumped to {} ({})",
@@ -190,6 +190,13 @@ fn is_dump(path: &Path) -> io::Result<bool> {
     Ok(begin.is_empty() || begin == format::BEGIN)
 }
 
+fn failed_to_write(to: &Path, error: io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return error.into();
+    }
+    Failure::Refused(format!("{}: {error}", to.display()))
+}
+
 /// The output file of a dump. It is written under a temporary name and renamed when it is complete.
 /// A pipe or device is written to directly.
 struct Target<'p> {
@@ -201,7 +208,7 @@ struct Target<'p> {
 
 impl<'p> Target<'p> {
     fn create(path: &'p Path, store: &Path) -> Result<Target<'p>> {
-        let said = |e: io::Error| Failure::Refused(format!("{}: {e}", path.display()));
+        let said = |e: io::Error| failed_to_write(path, e);
         let there = fs::metadata(path).ok();
         for suffix in ["", "-wal", "-shm", "-journal"] {
             let mut name = fs::canonicalize(store).unwrap_or_else(|_| store.to_owned()).into_os_string();

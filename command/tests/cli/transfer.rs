@@ -727,6 +727,7 @@ fn full_disk_is_reported_and_loses_nothing() {
         dd if=/dev/zero of=ballast bs=4k 2>/dev/null
         head -c 90000 /dev/zero | "$K" put a.db second - 2>/dev/full; echo "put: $?"
         "$K" backup a.db b.db; echo "backup: $?"
+        "$K" recover ../large.db r.db; echo "recover: $?"
         "$K" compact a.db --yes >/dev/null; echo "compact: $?"
         "$K" dump a.db -o a.jsonl; echo "dump: $?"
         "$K" get a.db first; echo; "$K" check a.db; rm -f out err ballast; ls
@@ -751,6 +752,7 @@ fn full_disk_is_reported_and_loses_nothing() {
             "load: 3",
             "put: 3",
             "backup: 3",
+            "recover: 3",
             "compact: 0",
             "dump: 3",
             "kept",
@@ -764,7 +766,9 @@ fn full_disk_is_reported_and_loses_nothing() {
         "{}",
         err(&output)
     );
-    assert!(err(&output).contains("the disk is full"), "{}", err(&output));
+    for message in ["b.db: the disk is full", "r.db: the disk is full", "a.jsonl: No space left"] {
+        assert!(err(&output).contains(message), "{message}: {}", err(&output));
+    }
 }
 
 #[test]

@@ -21,6 +21,11 @@ pub(in crate::backend::file) fn translate(error: rusqlite::Error) -> Error {
             (*error, message.clone().unwrap_or_else(|| ffi::code_to_str(error.extended_code).to_owned()))
         }
         rusqlite::Error::SqlInputError { error, msg, .. } => (*error, msg.clone()),
+        // A value in a table of this library does not have the type that the library stores there.
+        rusqlite::Error::FromSqlConversionFailure(..)
+        | rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::IntegralValueOutOfRange(..)
+        | rusqlite::Error::Utf8Error(..) => return damaged(error),
         _ => return Error::failed(error.to_string()),
     };
     if let Some(refusal) = os::refusal::take().filter(|refusal| refusal.is_of(code.extended_code)) {
@@ -73,9 +78,18 @@ pub(in crate::backend::file) fn translate(error: rusqlite::Error) -> Error {
         ErrorCode::ConstraintViolation => Error::failed(format!(
             "an index or constraint that another program added to the table forbids this row ({text}): drop it"
         )),
+        _ if is_about_columns(&text) => {
+            damaged(format!("the definition of a table has been changed: {text}"))
+        }
         _ if code.extended_code == ffi::SQLITE_AUTH => Error::auth_failed(text),
         _ => Error::failed(text),
     }
+}
+
+/// Returns `true` if the text of an SQL error says that a table lacks a column. SQL of this library
+/// names only columns that it creates.
+fn is_about_columns(text: &str) -> bool {
+    text.starts_with("no such column") || text.contains(" has no column named ")
 }
 
 /// Returns the error for a damaged file. `what` describes the damage.
@@ -159,6 +173,21 @@ mod tests {
         };
         assert_eq!(said("SQL logic error").kind(), ErrorKind::NoMemory);
         assert_eq!(said("no such table: t").kind(), ErrorKind::Error);
+    }
+
+    #[test]
+    fn changed_table_definition_is_reported_as_corruption() {
+        let conn = rusqlite::Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE t(kex, value); INSERT INTO t VALUES('text', CAST(x'ff' AS TEXT))")
+            .unwrap();
+        for sql in ["SELECT key FROM t", "INSERT INTO t(key) VALUES(1)", "UPDATE t SET key = 1"] {
+            let error = translate(conn.prepare(sql).unwrap_err());
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{sql}: {error}");
+        }
+        let of_type = conn.query_row("SELECT kex FROM t", [], |row| row.get::<_, i64>(0)).unwrap_err();
+        assert_eq!(translate(of_type).kind(), ErrorKind::Corrupt);
+        let not_utf8 = conn.query_row("SELECT value FROM t", [], |row| row.get::<_, String>(0)).unwrap_err();
+        assert_eq!(translate(not_utf8).kind(), ErrorKind::Corrupt);
     }
 
     #[test]

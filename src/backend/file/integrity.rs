@@ -283,14 +283,20 @@ fn check_catalogue(conn: &Connection, listed: &Listed, report: &mut dyn Report) 
             let text = "the table kvstore_meta is missing, and with it the limit of the store, if it had one";
             tell(report, text, None)?;
         }
-        Form::Wrong | Form::Other => tell(report, "the table kvstore_meta is not as it is made", None)?,
+        Form::Wrong | Form::Other => {
+            tell(report, "the table kvstore_meta does not have the form that this library creates", None)?
+        }
     }
     let form = listed.of_the_store(conn, &FAMILIES)?;
     match form {
         Form::Right => {}
         Form::Missing => tell(report, "the catalogue of families (kvstore_family) is missing", None)?,
         Form::Wrong | Form::Other => {
-            tell(report, "the catalogue of families (kvstore_family) is not as it is made", None)?;
+            tell(
+                report,
+                "the catalogue of families (kvstore_family) does not have the form that this library creates",
+                None,
+            )?;
         }
     }
     let families = if form.has_columns() { check_lines_of_catalogue(conn, report)? } else { Vec::new() };
@@ -366,7 +372,13 @@ fn check_form(
     let form = listed.of_family(conn, kind, family)?;
     if matches!(form, Form::Wrong | Form::Other) {
         let name = quote(&table_name(kind.name, family));
-        tell(report, &format!("family \"{family}\": the table {name} is not as it is made"), None)?;
+        tell(
+            report,
+            &format!(
+                "family \"{family}\": the table {name} does not have the form that this library creates"
+            ),
+            None,
+        )?;
     }
     Ok(form)
 }

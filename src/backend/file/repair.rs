@@ -267,7 +267,7 @@ impl Repair<'_> {
     fn set_aside(&mut self, name: &str) -> Result<()> {
         let aside = self.rename(name)?;
         self.fixed += 1;
-        self.say(&format!("the table {} is {} now", quote(name), quote(&aside)));
+        self.say(&format!("the table {} was renamed to {}", quote(name), quote(&aside)));
         Ok(())
     }
 

@@ -232,7 +232,7 @@ fn rows_with_invalid_keys_are_removed_and_reported() {
         let text = format!("family \"It's\": a row with a key of 5 bytes was removed: {why}");
         assert_eq!(reported(damage), [(text, Some(b"large".to_vec()))], "{damage}");
     }
-    let text = "the table \"data:ghost\" is \"lost:data:ghost\" now";
+    let text = "the table \"data:ghost\" was renamed to \"lost:data:ghost\"";
     let aside = reported("create table \"data:ghost\"(a); insert into \"data:ghost\" values(1)");
     assert_eq!(aside, [(text.to_owned(), None)]);
     // With an index, no data is lost.
