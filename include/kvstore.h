@@ -966,7 +966,7 @@ int kvstore_open_v2(const char *path, KVStore **ppKV, const KVStoreConfig *confi
  *
  * Threads: the call waits for a call of another thread that is using the connection. A purge,
  * sweep, vacuum, checkpoint or backup of another thread stops at its next step and returns
- * KVSTORE_MISUSE.
+ * KVSTORE_MISUSE. So do calls that were waiting for the connection.
  *
  * Errors: KVSTORE_MISUSE (the handle is already closed or was opened before a fork; or the caller
  * is the clock of this store, or a callback that gets a value, and the store then stays open; a
@@ -1807,6 +1807,7 @@ int kvstore_cf_compare_and_delete(KVColumnFamily *cf,
  * @param pValue Receives the sum. May be NULL.
  *
  * A live key keeps its expiry time. A key that does not exist or has expired counts as 0.
+ * The value has at most 20 bytes; maxValueSize does not apply to it.
  *
  * Errors: KVSTORE_ERROR (the value is not a 64-bit integer, the sum overflows, `expire_ms` is
  * invalid, the key is NULL, or its length is out of bounds), or a write code (KVSTORE_BUSY,

@@ -185,13 +185,10 @@ impl Session {
         }
         // Declared first, so that it is dropped after the lock is released.
         let _last = LetGo(&self.locked);
-        // Only a thread that must wait for the lock is counted in `waiting`.
-        let mut guard = self.locked.try_enter().unwrap_or_else(|| {
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-            let entered = self.locked.enter();
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            entered
-        });
+        let mut guard = match self.locked.try_enter() {
+            Some(guard) => guard,
+            None => self.wait_to_enter()?,
+        };
         let Some(db) = guard.as_mut() else { return Err(closed()) };
         self.owner.store(thread_token(), Ordering::Relaxed);
         let _leave = Leave(&self.owner);
@@ -203,6 +200,18 @@ impl Session {
         // belongs to the parent.
         self.check_process()?;
         done
+    }
+
+    /// Waits until no other thread uses the connection, and locks it. While it waits, the thread is
+    /// counted in `waiting`. Fails with `Misuse` if the store has been closed meanwhile.
+    #[cold]
+    fn wait_to_enter(&self) -> Result<MutexGuard<'_, Option<Db>>> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let entered = self.locked.enter();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        // Several threads may wait besides the one that closes the store. If each ran its call
+        // first, the close could wait for the busy timeout once per thread.
+        if self.is_closed() { Err(closed()) } else { Ok(entered) }
     }
 
     /// Returns the current time of the store's clock, in milliseconds since the Unix epoch, for use

@@ -76,6 +76,9 @@ impl Family {
     /// A live key keeps its TTL. A missing or expired key counts as 0 and gets the expiry time
     /// `expiry`; with `None` the [default TTL](Family::default_ttl) of the family.
     ///
+    /// The value has at most 20 bytes. [`Config::max_value_size`](crate::Config::max_value_size)
+    /// does not apply to it.
+    ///
     /// # Errors
     /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) also if the value is not a
     /// 64-bit integer in decimal text, or if the sum overflows. Nothing is changed then.

@@ -274,6 +274,7 @@ unsafe fn compare_and_delete(
 /// @param pValue Receives the sum. May be NULL.
 ///
 /// A live key keeps its expiry time. A key that does not exist or has expired counts as 0.
+/// The value has at most 20 bytes; maxValueSize does not apply to it.
 ///
 /// Errors: KVSTORE_ERROR (the value is not a 64-bit integer, the sum overflows, `expire_ms` is
 /// invalid, the key is NULL, or its length is out of bounds), or a write code (KVSTORE_BUSY,

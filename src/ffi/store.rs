@@ -127,7 +127,7 @@ pub(super) fn handle_of(store: Store) -> *mut KVStore {
 ///
 /// Threads: the call waits for a call of another thread that is using the connection. A purge,
 /// sweep, vacuum, checkpoint or backup of another thread stops at its next step and returns
-/// KVSTORE_MISUSE.
+/// KVSTORE_MISUSE. So do calls that were waiting for the connection.
 ///
 /// Errors: KVSTORE_MISUSE (the handle is already closed or was opened before a fork; or the caller
 /// is the clock of this store, or a callback that gets a value, and the store then stays open; a

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{Scratch, keys, kind, memory, numbered};
-use kvstore::{ErrorKind, Expiry, Store};
+use kvstore::{Config, ErrorKind, Expiry, Store};
 
 #[test]
 fn callback_using_own_store_gets_misuse_without_deadlock() {
@@ -97,6 +97,30 @@ fn close_during_calls_of_threads_gives_them_misuse() {
             assert_eq!(worker.join().unwrap(), ErrorKind::Misuse);
         }
     });
+}
+
+#[test]
+fn close_does_not_wait_for_calls_that_have_not_begun() {
+    const TIMEOUT: Duration = Duration::from_millis(400);
+    let scratch = Scratch::new();
+    let other = scratch.open();
+    let store = scratch.open_with(&Config::new().busy_timeout(TIMEOUT));
+    other.begin_write().unwrap();
+    other.put("a", "1").unwrap();
+    thread::scope(|scope| {
+        for n in 0..16 {
+            let store = &store;
+            scope.spawn(move || {
+                let kind = kind(store.put(format!("{n}"), "1"));
+                assert!([ErrorKind::Busy, ErrorKind::Misuse].contains(&kind), "{kind:?}");
+            });
+        }
+        thread::sleep(TIMEOUT / 4); // one thread waits for the other handle, the rest for this thread
+        let begin = Instant::now();
+        store.close().unwrap();
+        assert!(begin.elapsed() < TIMEOUT * 4, "{:?}", begin.elapsed());
+    });
+    other.rollback().unwrap();
 }
 
 #[test]
