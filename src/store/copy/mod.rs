@@ -1,8 +1,10 @@
 //! Copy of a store into another store, row by row. The two may differ in page size, journal mode
 //! and backend, and the target may have other families.
 
+mod batch;
 mod record;
 mod resumable;
+mod rows;
 
 use super::Store;
 use crate::backend::{DEFAULT_FAMILY, TransactionState};

@@ -10,31 +10,20 @@
 //! call continues in a new snapshot. If it started again instead, it could never finish over a
 //! connection that breaks repeatedly.
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Bound;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::batch::{Batch, Write};
 use super::record::{FAMILY, Held, Place, Record, Source};
+use super::rows::{Reader, Row};
 use super::{ROWS, Store, between, does_not_fit, goes_on, has_keys};
-use crate::backend::{BatchWrite, Tables, TransactionState};
+use crate::backend::TransactionState;
 use crate::error::{Error, ErrorKind, Result};
-use crate::expiry::Expiry;
-use crate::family::{Cursor, Direction, Family, KeyRange};
+use crate::family::{Direction, Family, KeyRange};
 use crate::hint::Hint;
-use crate::memory;
-use crate::options::{Eviction, PutOptions, SizeLimit};
+use crate::options::{Eviction, SizeLimit};
 use crate::wait;
-
-/// Number of changed rows after which a copy commits its batch, which is the list of changes for
-/// one transaction of the target. An interruption loses at most the work of one batch.
-const BATCH_ROWS: usize = 16 * 1024;
-/// Total length of the keys and values of changed rows, in bytes, after which a copy commits its
-/// batch of changes.
-const BATCH_BYTES: usize = 4 << 20;
-/// Time after which a copy commits its batch of changes, however few changes it contains.
-const BATCH_TIME: Duration = Duration::from_secs(1);
 
 /// Pauses of a copy between an operation that failed, perhaps temporarily, and its retry. After the
 /// last pause, the next failure ends the copy. Each committed batch starts the list again.
@@ -168,69 +157,6 @@ impl Pair {
     fn is_alike(&self) -> Result<bool> {
         let is_there = self.to.session().with(|db| db.family_exists(&self.name))?;
         Ok(is_there && self.to.default_ttl()? == self.default_ttl && self.to.tracks_writes()? >= self.tracks)
-    }
-}
-
-/// Row of a copied family, with all data that the copy writes to the target or compares with the
-/// row there.
-#[derive(PartialEq, Eq)]
-struct Row {
-    key: Vec<u8>,
-    value: Vec<u8>,
-    expiry: Expiry,
-    /// Write time, in milliseconds since the Unix epoch; `None` in a family without write tracking.
-    written_ms: Option<i64>,
-}
-
-/// Changes that one transaction of a copy makes in the target store.
-struct Batch {
-    writes: Vec<Write>,
-    bytes: usize,
-    began: Instant,
-    /// Number of source rows read for this batch.
-    met: u64,
-    /// Position of the copy after this batch; `None`: no row was read for the batch.
-    at: Option<Place>,
-}
-
-struct Write {
-    family: Arc<Tables>,
-    key: Vec<u8>,
-    put: Option<(Vec<u8>, PutOptions)>,
-}
-
-impl Write {
-    fn of_batch(&self) -> BatchWrite<'_> {
-        let put = self.put.as_ref().map(|(value, options)| (value.as_slice(), options));
-        BatchWrite { family: &self.family, key: &self.key, put }
-    }
-}
-
-impl Batch {
-    fn new() -> Batch {
-        Batch { writes: Vec::new(), bytes: 0, began: Instant::now(), met: 0, at: None }
-    }
-
-    fn is_full(&self) -> bool {
-        self.writes.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES || self.began.elapsed() >= BATCH_TIME
-    }
-
-    fn put(&mut self, family: &Family, row: Row) -> Result<()> {
-        family.check_entry(&row.key, &row.value, row.expiry)?;
-        self.bytes += row.key.len() + row.value.len();
-        let options = PutOptions::new().expiry(row.expiry);
-        let options = row.written_ms.map_or(options, |written_ms| options.written_at(written_ms));
-        self.writes.push(Write {
-            family: family.shared_tables(),
-            key: row.key,
-            put: Some((row.value, options)),
-        });
-        Ok(())
-    }
-
-    fn delete(&mut self, family: &Family, key: Vec<u8>) {
-        self.bytes += key.len();
-        self.writes.push(Write { family: family.shared_tables(), key, put: None });
     }
 }
 
@@ -605,65 +531,4 @@ fn names(store: &Store) -> Result<Vec<String>> {
         .with_hint(Hint::ResumeCopy));
     }
     Ok(names)
-}
-
-/// Reader of the rows of one family in a range of keys, in chunks. A failed read can be repeated.
-struct Reader {
-    family: Family,
-    cursor: Cursor,
-    tracks: bool,
-    has_begun: bool,
-    is_at_end: bool,
-    /// Rows of the next chunk whose keys and values have been read, but not their write times. If
-    /// reading the write times fails, a repeated read continues with these rows.
-    half: Vec<Row>,
-    rows: VecDeque<Row>,
-}
-
-impl Reader {
-    fn new(family: &Family, range: KeyRange, tracks: bool) -> Reader {
-        Reader {
-            family: family.unregistered(),
-            cursor: family.cursor(range, Direction::Forward),
-            tracks,
-            has_begun: false,
-            is_at_end: false,
-            half: Vec::new(),
-            rows: VecDeque::new(),
-        }
-    }
-
-    /// Reads the next chunk of rows and appends it to `rows`. Sets `is_at_end` if the range has no
-    /// more rows.
-    fn read(&mut self) -> Result<()> {
-        if self.half.is_empty() {
-            if !self.has_begun {
-                self.cursor.first()?;
-                self.has_begun = true;
-            }
-            self.half = self
-                .cursor
-                .fetch(ROWS)?
-                .map(|entry| {
-                    Ok(Row {
-                        key: entry.key.to_vec(),
-                        value: memory::copy_of(entry.value.unwrap_or_default())?,
-                        expiry: entry.expiry,
-                        written_ms: None,
-                    })
-                })
-                .collect::<Result<_>>()?;
-            self.is_at_end = self.half.is_empty();
-        }
-        if self.tracks && !self.half.is_empty() {
-            let keys: Vec<_> = self.half.iter().map(|row| row.key.as_slice()).collect();
-            let written = self.family.write_times(&keys)?;
-            for (row, written_ms) in self.half.iter_mut().zip(written) {
-                row.written_ms = written_ms;
-            }
-            self.half.retain(|row| row.written_ms.is_some()); // the other rows have just expired
-        }
-        self.rows.extend(self.half.drain(..));
-        Ok(())
-    }
 }
