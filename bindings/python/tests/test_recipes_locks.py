@@ -17,7 +17,7 @@ from helpers import Clock
 
 import kvstore
 import kvstore.aio
-from kvstore.recipes import Lock, NotOwnedError, RLock, Semaphore
+from kvstore.recipes import Lock, NotOwnedError, RLock, Semaphore, _leases
 
 
 @pytest.fixture
@@ -328,6 +328,19 @@ def test_renewal_keeps_lock_until_release(store: kvstore.Store, clock: Clock, ki
                 time.sleep(0.001)
         assert lock.token == token
     assert not lock.locked()
+
+
+@every_kind
+def test_renewal_of_lock_with_ttl_of_centuries_can_wait(
+    store: kvstore.Store, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(_leases._thread, "start_new_thread", lambda function, arguments: started.append(arguments))
+    lock = KINDS[kind](store, ttl=10_000 * 366 * 86_400, renew=True)
+    assert lock.acquire()
+    [(_, _, released, interval, _)] = started
+    lock.release()
+    released.get(timeout=interval)  # raises OverflowError if Python cannot wait for so long
 
 
 @every_kind

@@ -53,6 +53,8 @@ def ttl(path: str, key: str) -> Any:
         ({}, 300),
         ({"timeout": None}, None),
         ({"timeout": sys.maxsize}, None),
+        ({"timeout": 1e300}, None),
+        ({"timeout": float("inf")}, None),
         ({"timeout": 5.5}, 5.5),
         ({"timeout": 10**9}, 10**9),
     ],
@@ -251,6 +253,13 @@ def test_session_expires_and_clear_expired_frees_its_row(sessions: str) -> None:
     assert not SessionStore().exists(key)
     SessionStore.clear_expired()
     assert SessionStore._storage().family().count(expired=True) == 0
+
+
+def test_session_with_huge_expiry_does_not_expire(sessions: str) -> None:
+    session = SessionStore()
+    session.set_expiry(sys.maxsize)
+    session.save()
+    assert SessionStore._storage().family().ttl(session.session_key) is None
 
 
 def test_late_request_does_not_restore_flushed_session(sessions: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -45,11 +46,21 @@ def test_ttl_argument_applies_to_every_key(tmp_path: Path) -> None:
     region.backend._storage.close()
 
 
-@pytest.mark.parametrize("ttl", [None, 0])
+@pytest.mark.parametrize("ttl", [None, 0, sys.maxsize, 1e300, float("inf")])
 def test_keys_without_ttl_argument_do_not_expire(tmp_path: Path, ttl: Any) -> None:
     region = region_at(tmp_path / "r.db", ttl=ttl)
     region.set("a", 1)
     assert region.backend._storage.family().ttl("a") is None
+    region.backend._storage.close()
+
+
+@pytest.mark.parametrize("timeout", [sys.maxsize, 1e300, float("inf")])
+def test_huge_lock_timeout_is_accepted(tmp_path: Path, timeout: Any) -> None:
+    region = region_at(tmp_path / "r.db", lock_timeout=timeout, distributed_lock=True)
+    assert region.get_or_create("k", lambda: 1) == 1
+    mutex = region.backend.get_mutex("k")
+    assert mutex.acquire(wait=False) and mutex.locked()
+    mutex.release()
     region.backend._storage.close()
 
 

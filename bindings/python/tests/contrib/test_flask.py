@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,15 @@ def test_timeout_none_is_default_zero_is_no_ttl_negative_expires(cache: KVStoreC
     assert not cache.has("default")
     assert cache.set_many({"a": 1, "b": 2}, timeout=-1) == ["a", "b"]
     assert cache.get_many("a", "b") == [None, None]
+
+
+@pytest.mark.parametrize("timeout", [sys.maxsize, 1e300, float("inf"), timedelta.max])
+def test_huge_timeout_means_no_ttl(cache: KVStoreCache, tmp_path: Path, timeout: Any) -> None:
+    by_default = KVStoreCache(tmp_path / "cache.db", default_timeout=timeout, family="other")
+    assert by_default.set("k", 1) and cache.set("k", 1, timeout) and cache.add("l", 1, timeout)
+    assert cache.set_many({"m": 1}, timeout) == ["m"] and by_default.inc("n") == 1
+    assert [left(by_default, "k"), left(by_default, "n"), *(left(cache, key) for key in "klm")] == [None] * 5
+    by_default.close()
 
 
 def test_zero_default_timeout_means_no_ttl(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,17 @@ def backend(tmp_path: Path) -> Iterator[KVStoreCache]:
     made = KVStoreCache(tmp_path / "http.db", sync="off")
     yield made
     made.close()
+
+
+@pytest.mark.parametrize("offset", [sys.maxsize, 1e300, float("inf")])
+def test_huge_ttl_offset_means_no_ttl(tmp_path: Path, offset: float) -> None:
+    backend = KVStoreCache(tmp_path / "http.db", ttl_offset=offset)
+    session = requests_cache.CachedSession(backend=backend, expire_after=60)
+    session.mount("http://", Adapter())
+    assert session.get("http://test/").text == "hello 1"
+    family = backend.responses._storage.family()
+    assert [family.ttl(key) for key in family] == [None]
+    backend.close()
 
 
 def session_with(backend: KVStoreCache, **settings: Any) -> tuple[Any, Adapter]:

@@ -11,23 +11,20 @@ With Flask-Session::
     app.config["SESSION_CACHELIB"] = KVStoreCache("/var/lib/site/sessions.db", key_prefix="session:")
 
 Timeouts follow cachelib: None is the default timeout, 0 means no TTL, and a negative value expires
-at once.
+at once. A timeout of 10,000 years or more means no TTL.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from cachelib.base import BaseCache
 
 import kvstore
 from kvstore.contrib._culling import cull
 from kvstore.contrib._storage import Storage
+from kvstore.contrib._timeouts import Timeout, bounded, ttl_of
 from kvstore.contrib._values import Values, change
-
-#: A TTL in seconds, or as a timedelta.
-Timeout = Union[float, timedelta]
 
 
 class KVStoreCache(BaseCache):
@@ -72,8 +69,8 @@ class KVStoreCache(BaseCache):
         ignore_delete_many_errors: bool = True,
         **options: Any,
     ) -> None:
-        super().__init__(int(_seconds(default_timeout)))
-        self.default_timeout = _seconds(default_timeout)
+        super().__init__()
+        self.default_timeout = bounded(default_timeout)
         self.ignore_delete_many_errors = ignore_delete_many_errors  # not used: a failure raises
         self.threshold = threshold
         self.key_prefix = key_prefix
@@ -86,10 +83,8 @@ class KVStoreCache(BaseCache):
         """Convert a timeout of cachelib to a TTL: seconds, FOREVER, or None for a value that
         expires at once.
         """
-        seconds = self.default_timeout if timeout is None else _seconds(timeout)
-        if seconds == 0:
-            return kvstore.FOREVER
-        return seconds if seconds > 0 else None
+        seconds = self.default_timeout if timeout is None else bounded(timeout)
+        return kvstore.FOREVER if seconds == 0 else ttl_of(seconds)
 
     def _name(self, key: str) -> str:
         return self.key_prefix + key
@@ -198,7 +193,3 @@ class KVStoreCache(BaseCache):
         again.
         """
         self._storage.close()
-
-
-def _seconds(timeout: Timeout) -> float:
-    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout

@@ -15,7 +15,7 @@ Arguments:
 
 - ``path``: the file, created with missing directories; ":memory:" for a region in memory.
 - ``family``: the family of the file; by default ``dogpile``.
-- ``ttl``: seconds after which a key expires; None or 0: never. It should be longer than the
+- ``ttl``: seconds after which a key expires; None, 0, or 10,000 years or more: never. It should be longer than the
   region's ``expiration_time``, after which dogpile recomputes a value while it still returns the
   old one.
 - ``distributed_lock``: whether only one process computes a value while the others wait, or one
@@ -45,6 +45,7 @@ from dogpile.cache.api import NO_VALUE, BytesBackend, CacheMutex, CantDeserializ
 
 import kvstore
 from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
+from kvstore.contrib._timeouts import bounded, finite_ttl_of
 from kvstore.contrib._values import Values
 from kvstore.recipes import Lock, NotOwnedError
 
@@ -59,9 +60,9 @@ class KVStoreBackend(BytesBackend):
         path = arguments.get("path")
         if not path:
             raise ValueError("the region has no path: give arguments={\"path\": ...}, the path of a file")
-        self.ttl = arguments.get("ttl") or kvstore.FOREVER
+        self.ttl = bounded(arguments.get("ttl") or kvstore.FOREVER)
         self.distributed_lock = bool(arguments.get("distributed_lock", False))
-        self.lock_timeout = arguments.get("lock_timeout", 60)
+        self.lock_timeout = finite_ttl_of(arguments.get("lock_timeout", 60))
         family = arguments.get("family", "dogpile")
         self._values = Values(arguments.get("serializer"), arguments.get("secret"))
         settings = {k: v for k, v in arguments.items() if k in STORAGE_OPTIONS}

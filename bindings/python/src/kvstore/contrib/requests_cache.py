@@ -23,6 +23,7 @@ from requests_cache.serializers.preconf import base_stage
 
 import kvstore
 from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
+from kvstore.contrib._timeouts import ttl_of
 
 
 #: Encodes responses with ``kvstore.DATA``.
@@ -40,7 +41,8 @@ class KVStoreCache(BaseCache):
             the responses, and reading them runs no code from the file. With "pickle", anyone who
             can write to the file can run code in this process.
         ttl: Whether expired responses are removed.
-        ttl_offset: How many seconds after the expiration they are removed.
+        ttl_offset: How many seconds after the expiration they are removed; 10,000 years or more:
+            never.
         **kwargs: Settings of :func:`kvstore.open`, ``max_bytes`` and ``policy`` of ``Store.limit``,
             and arguments of requests-cache, such as ``decode_content``.
     """
@@ -92,13 +94,13 @@ class KVStoreDict(BaseStorage):
     def __setitem__(self, key: Any, value: Any) -> None:
         data = self.serialize(value)
         left = getattr(value, "expires_delta", None) if self.ttl else None
-        ttl = kvstore.FOREVER if left is None else max(left, 0) + self.ttl_offset
+        ttl = kvstore.FOREVER if left is None else ttl_of(max(left, 0) + self.ttl_offset)
 
         def put(family: kvstore.Family) -> None:
-            if ttl > 0:
-                family.put(str(key), data, ttl=ttl)
-            else:
+            if ttl is None:
                 family.delete(str(key))
+            else:
+                family.put(str(key), data, ttl=ttl)
 
         self._storage.keep(put, [str(key)], None)
 

@@ -34,6 +34,8 @@ _TOKEN = struct.Struct(">Q")
 _VALUE_BYTES = 16 + _TOKEN.size
 #: A lease is renewed after one third of its TTL.
 _RENEWALS = 3
+#: The longest time between two renewals, in seconds. Python cannot wait for some centuries.
+_LONGEST_INTERVAL = 86_400.0
 
 
 class Lease:
@@ -402,7 +404,7 @@ class LeaseHolder(ContextDecorator):
     # Renewal
 
     def _start_renewal(self, lease: Lease) -> None:
-        interval = finite_ttl(self._ttl, "ttl") / 1000 / _RENEWALS
+        interval = min(finite_ttl(self._ttl, "ttl") / 1000 / _RENEWALS, _LONGEST_INTERVAL)
         # Ends the renewal when the lease is collected. Not by __del__: a KeyboardInterrupt raised
         # there is lost.
         here = weakref.ref(lease, lease.released.put)

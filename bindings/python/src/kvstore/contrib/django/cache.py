@@ -53,6 +53,7 @@ from django.utils.module_loading import import_string
 import kvstore
 from kvstore.contrib._culling import cull
 from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
+from kvstore.contrib._timeouts import ttl_of
 from kvstore.contrib._values import Values, change
 
 T = TypeVar("T")
@@ -60,9 +61,6 @@ T = TypeVar("T")
 _storages: dict[tuple[str, str, str], Storage] = {}
 
 _MISSING = object()
-
-#: Timeouts from 10 000 years on, such as sys.maxsize, mean no TTL.
-_FOREVER = 10_000 * 366 * 86_400
 
 _OWN_OPTIONS = frozenset({"MAX_ENTRIES", "CULL_FREQUENCY", "FAMILY", "SERIALIZER", "SECRET"})
 
@@ -131,9 +129,7 @@ class KVStoreCache(BaseCache):
         """
         if timeout == DEFAULT_TIMEOUT:
             timeout = self.default_timeout
-        if timeout is None or timeout >= _FOREVER:
-            return kvstore.FOREVER
-        return timeout if timeout > 0 else None
+        return kvstore.FOREVER if timeout is None else ttl_of(timeout)
 
     def _make_room(self, family: kvstore.Family) -> None:
         if self._max_entries is not None:

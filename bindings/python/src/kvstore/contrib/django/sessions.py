@@ -21,6 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from kvstore import InvalidError
 from kvstore.contrib._storage import Storage
+from kvstore.contrib._timeouts import ttl_of
 from kvstore.contrib.django.cache import storage_of
 
 
@@ -68,10 +69,10 @@ class SessionStore(SessionBase):
             self.create()
             return
         data = self.encode(self._get_session(no_load=must_create))
-        age = self.get_expiry_age()
         # A TTL and not an expiry time: a server has its own clock. A session that has expired
         # already gets a time long past.
-        ttl, expires_at = (age, None) if age > 0 else (None, 0)
+        ttl = ttl_of(self.get_expiry_age())
+        expires_at = 0 if ttl is None else None
         family = self._storage().family()
         if not family.put(
             self.session_key, data, ttl, expires_at, if_absent=must_create, if_present=not must_create
