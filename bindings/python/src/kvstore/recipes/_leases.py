@@ -91,6 +91,8 @@ class LeaseHolder(ContextDecorator):
         self._renew = bool(renew)
         self._thread_local = bool(thread_local)
         self._family = family_of(store, family)
+        #: The family that contains the counter of the fencing tokens.
+        self._tokens = self._family
         self._mine: _Leases = _LeasesOfThread() if thread_local else _Leases()
 
     def _free_key(self) -> Optional[bytes]:
@@ -228,9 +230,9 @@ class LeaseHolder(ContextDecorator):
         It is at least the time in milliseconds, so that it also grows if the counter was lost: by a
         power cut with sync="normal", by restoring an older backup, or by clearing the family.
         """
-        last = self._family.get(_LAST_TOKEN)
-        token = max(int(last or 0) + 1, now_ms(self._family))
-        self._family.put(_LAST_TOKEN, str(token), FOREVER)
+        last = self._tokens.get(_LAST_TOKEN)
+        token = max(int(last or 0) + 1, now_ms(self._tokens))
+        self._tokens.put(_LAST_TOKEN, str(token), FOREVER)
         return token
 
     # Holding

@@ -30,6 +30,12 @@ OPTIONS:
 - Settings of :func:`kvstore.open` in upper case, such as ``"SYNC": "off"``, ``"BUSY_TIMEOUT": 10``
   or ``MAX_VALUE_SIZE`` (10 MiB); a larger value is not stored.
 
+The cache also has the methods that django-redis adds to Django's interface: ``keys``, ``iter_keys``,
+``delete_pattern``, ``ttl``, ``pttl``, ``expire``, ``pexpire``, ``expire_at``, ``pexpire_at``,
+``persist`` and ``lock``; and ``nx`` and ``xx`` of ``set``, and ``ignore_key_check`` of ``incr``.
+REVERSE_KEY_FUNCTION, beside KEY_FUNCTION, is the dotted name of a function from a stored key to the
+key of Django; ``keys`` and ``iter_keys`` need it if KEY_FUNCTION does more than add a prefix.
+
 ``incr`` and ``decr`` are atomic and keep the TTL of the key. ``add``, and without MAX_ENTRIES the
 methods on many keys, are atomic too. The async methods run in threads. ``close``, which Django
 calls after each request, leaves the file open.
@@ -46,7 +52,7 @@ from typing import Any, Callable, Optional, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
@@ -55,6 +61,7 @@ from kvstore.contrib._culling import cull
 from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
 from kvstore.contrib._timeouts import ttl_of
 from kvstore.contrib._values import Values, change
+from kvstore.contrib.django._redis_methods import RedisMethods
 
 T = TypeVar("T")
 
@@ -105,7 +112,7 @@ class _DjangoStorage(Storage):
             raise ImproperlyConfigured(f"kvstore: {error}") from error
 
 
-class KVStoreCache(BaseCache):
+class KVStoreCache(RedisMethods):
     """A Django cache backend that stores the cache in a file. The module describes its settings."""
 
     def __init__(self, location: Any, params: dict[str, Any]) -> None:
@@ -136,36 +143,51 @@ class KVStoreCache(BaseCache):
             cull(self._storage, family, self._max_entries, self._cull_frequency)
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
-        name = self.make_and_validate_key(key, version=version)
-        data = self._values.dumps(value)
-        ttl = self.get_backend_timeout(timeout)
-
-        def add(family: kvstore.Family) -> bool:
-            if ttl is None:
-                return name not in family
-            self._make_room(family)
-            return family.add(name, data, ttl=ttl)
-
-        return self._storage.keep(add, (), False)
+        return self.set(key, value, timeout, version, nx=True)
 
     def get(self, key: Any, default: Any = None, version: Any = None) -> Any:
         name = self.make_and_validate_key(key, version=version)
         data = self._storage.read(lambda family: family.get(name), None)
         return default if data is None else self._values.loads(data, default)
 
-    def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> None:
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: Any = None,
+        *,
+        nx: bool = False,
+        xx: bool = False,
+    ) -> bool:
+        """Set the value of a key, and return whether it was set.
+
+        Args:
+            key: The key.
+            value: The value.
+            timeout: Seconds. None: the key does not expire. 0 and less: the key is deleted, except
+                with ``nx``. By default, TIMEOUT of the settings.
+            version: The version of the key; None: VERSION of the settings.
+            nx: Only if the key does not exist.
+            xx: Only if the key exists.
+
+        Raises:
+            ValueError: If both ``nx`` and ``xx`` are given.
+        """
+        if nx and xx:
+            raise ValueError("nx=True and xx=True exclude each other: give one of them")
         name = self.make_and_validate_key(key, version=version)
         data = self._values.dumps(value)
         ttl = self.get_backend_timeout(timeout)
 
-        def put(family: kvstore.Family) -> None:
+        def put(family: kvstore.Family) -> bool:
             if ttl is None:
-                family.delete(name)
-                return
-            self._make_room(family)
-            family.put(name, data, ttl=ttl)
+                return name not in family if nx else family.delete(name)
+            if not xx:
+                self._make_room(family)
+            return family.put(name, data, ttl=ttl, if_absent=nx, if_present=xx)
 
-        self._storage.keep(put, [name], None)
+        return self._storage.keep(put, () if nx else [name], False)
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
         name = self.make_and_validate_key(key, version=version)
@@ -182,12 +204,23 @@ class KVStoreCache(BaseCache):
         name = self.make_and_validate_key(key, version=version)
         return self._storage.read(lambda family: name in family, False)
 
-    def incr(self, key: Any, delta: Any = 1, version: Any = None) -> Any:
+    def incr(self, key: Any, delta: Any = 1, version: Any = None, *, ignore_key_check: bool = False) -> Any:
+        """Add ``delta`` to the value of a key, and return the sum. The key keeps its timeout.
+
+        Raises:
+            ValueError: If the key does not exist. With ``ignore_key_check``, it gets the value
+                ``delta`` and no timeout then.
+        """
         name = self.make_and_validate_key(key, version=version)
-        try:
-            return change(self._storage, name, self._values, lambda value: value + delta)
-        except KeyError:
-            raise ValueError(f"Key {key!r} not found") from None
+        while True:
+            try:
+                return change(self._storage, name, self._values, lambda value: value + delta)
+            except KeyError:
+                if not ignore_key_check:
+                    raise ValueError(f"Key {key!r} not found") from None
+            data = self._values.dumps(delta)
+            if self._storage.call(lambda family: family.add(name, data, ttl=kvstore.FOREVER)):
+                return delta
 
     # Many keys
 
@@ -236,8 +269,8 @@ class KVStoreCache(BaseCache):
     async def aget(self, key: Any, default: Any = None, version: Any = None) -> Any:
         return await _in_thread(self.get)(key, default, version)
 
-    async def aset(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> None:
-        await _in_thread(self.set)(key, value, timeout, version)
+    async def aset(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
+        return await _in_thread(self.set)(key, value, timeout, version)
 
     async def atouch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
         return await _in_thread(self.touch)(key, timeout, version)
