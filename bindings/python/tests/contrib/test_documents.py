@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import json
 import re
 import shelve
@@ -103,6 +104,40 @@ def test_documented_django_settings_are_accepted(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("[1] True\n", "")
 
 
+def test_documented_methods_of_django_redis_return_what_is_shown(tmp_path: Path) -> None:
+    pytest.importorskip("django")
+    [program] = blocks("how-to/frameworks.md", "python django-redis")
+    shown = re.sub(r"^( *)(.*?)  # (.*)$", r"\1assert \2 == \3, \2", program, flags=re.MULTILINE)
+    assert shown.count("assert") == 3
+    before = (
+        "from django.conf import settings\n"
+        "backend = 'kvstore.contrib.django.cache.KVStoreCache'\n"
+        "settings.configure(CACHES={'default': {'BACKEND': backend, 'LOCATION': 'cache.db'}}, SECRET_KEY='x')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", before + shown], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_table_of_django_redis_methods_has_their_signatures() -> None:
+    pytest.importorskip("django")
+    from kvstore.contrib.django.cache import KVStoreCache
+
+    text = (DOCS / "how-to" / "frameworks.md").read_text().split("### Methods of django-redis")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?\)`.*?) \|", text, flags=re.MULTILINE)
+    assert len(rows) == 10
+    for row in rows:
+        calls = re.findall(r"`(\w+)(\(.*?\))?`", row)
+        for name, arguments in calls:
+            documented = inspect.signature(getattr(KVStoreCache, name))
+            names = [argument.split("=")[0] for argument in (arguments or calls[0][1])[1:-1].split(", ")]
+            if names[0] == "…":
+                assert set(names[1:]) < set(documented.parameters)
+            else:
+                assert ["self", *(given for given in names if given != "*")] == list(documented.parameters)
+
+
 @pytest.mark.parametrize(
     "kind, framework, before, after",
     [
@@ -135,8 +170,8 @@ def test_docstring_examples_are_correct(tmp_path: Path, monkeypatch: pytest.Monk
 def test_documented_versions_equal_tested_versions() -> None:
     pins = (DOCS.parent / "bindings" / "python" / "contrib-tests" / "requirements.txt").read_text().lower()
     table = (DOCS / "how-to" / "frameworks.md").read_text()
-    names = r"Django|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache"
+    names = r"Django|django-redis|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache"
     named = re.findall(rf"\| ({names}) ([\d.]+) \|", table)
-    assert len(named) == 7
+    assert len(named) == 8
     for name, version in named:
         assert f"{name.lower()}=={version}." in pins
