@@ -80,6 +80,15 @@ def test_django(location: str) -> None:
     assert cache.add("d", 1) and not cache.add("d", 2) and cache.touch("d", 5)
     cache.delete_many(["b", "c"])
     assert not cache.has_key("b") and cache.has_key("a")
+    assert cache.keys("?") == list(cache.iter_keys("*", itersize=1)) == ["a", "d"] and cache.keys("a") == ["a"]
+    assert cache.expire("a", 50) and cache.ttl("a") in (49, 50) and cache.persist("a") and cache.ttl("a") is None
+    assert not cache.set("a", 2, nx=True) and cache.set("a", 2, xx=True)
+    assert cache.delete_pattern("[a]") == 1 and cache.delete_pattern("d*") == 1 and cache.keys("*") == []
+    with cache.lock("l", timeout=30) as lock:
+        assert cache.has_key("l") and not cache.lock("l").acquire(blocking=False) and lock.extend(10)
+        left = cache.ttl("l")
+        assert left is not None and 30 < left <= 40
+    assert not cache.has_key("l")
     cache._storage.close()
     with override_settings(SESSION_KVSTORE_PATH=location, SESSION_KVSTORE_OPTIONS={}, SESSION_COOKIE_AGE=60):
         session: Any = SessionStore()
