@@ -49,6 +49,8 @@ class Entry(NamedTuple):
     value: Callable[[], Piece]
     #: The expiry time in seconds since the Unix epoch, as stored in the source; None: never.
     expires_at: Any
+    #: The tag of the entry; None if it has none.
+    tag: Any = None
 
 
 class Source(NamedTuple):
@@ -223,10 +225,10 @@ def _diskcaches(path: Path) -> list[Path]:
 
 def _read_diskcaches(caches: list[Path]) -> Iterator[Entry]:
     for cache in caches:
-        query = "SELECT key, raw, expire_time, mode, filename, value FROM Cache ORDER BY rowid"
-        for key, raw, expire_time, mode, filename, value in _rows(cache, query):
+        query = "SELECT key, raw, expire_time, tag, mode, filename, value FROM Cache ORDER BY rowid"
+        for key, raw, expire_time, tag, mode, filename, value in _rows(cache, query):
             name = _plain(key) if raw else Piece(PICKLE, key)
-            yield Entry(None, name, _diskcache_value(cache.parent, mode, filename, value), expire_time)
+            yield Entry(None, name, _diskcache_value(cache.parent, mode, filename, value), expire_time, tag)
 
 
 def _diskcache_value(folder: Path, mode: Any, filename: Any, value: Any) -> Callable[[], Piece]:

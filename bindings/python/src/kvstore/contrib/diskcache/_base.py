@@ -1,0 +1,427 @@
+"""The base class of Cache: its settings, access to the store, and the steps that calls consist of."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Callable, Optional, TypeVar, Union
+
+import kvstore
+from kvstore._transaction import Transaction, in_one_transaction
+from kvstore.contrib._storage import Storage
+from kvstore.contrib.diskcache._disk import ENOVAL, Disk
+from kvstore.contrib.diskcache._keys import decode, encode, is_shortened, shortened
+from kvstore.contrib.diskcache._locks import Locks
+from kvstore.contrib.diskcache._tables import Entry, Tables, pack, unpack
+
+R = TypeVar("R")
+
+_log = logging.getLogger("kvstore.contrib")
+
+#: The exceptions of reading a value that another program has written.
+_UNREADABLE = (ValueError, IndexError, struct.error, zlib.error)
+
+#: The file of a cache in its directory.
+FILE_NAME = "kvstore.db"
+
+DEFAULT_SETTINGS: dict[str, Any] = {
+    "statistics": 0,
+    "tag_index": 0,
+    "eviction_policy": "least-recently-stored",
+    "size_limit": 1 << 30,
+    "cull_limit": 10,
+    "disk_min_file_size": 1 << 15,
+    "disk_pickle_protocol": 5,
+    "sqlite_auto_vacuum": 1,
+    "sqlite_cache_size": 1 << 13,
+    "sqlite_journal_mode": "wal",
+    "sqlite_mmap_size": 1 << 26,
+    "sqlite_synchronous": 1,
+}
+
+#: How the eviction policies score an entry: by a time, by the number of uses, or not at all.
+EVICTION_POLICY = ("none", "least-recently-stored", "least-recently-used", "least-frequently-used")
+USED, FREQUENT = EVICTION_POLICY[2:]
+
+#: Uses of entries that a process keeps in memory until its next write.
+_MAX_USES = 1000
+#: The size of the store is read again after this number of writes at the latest.
+_WRITES_PER_CHECK = 64
+_MAX_VALUE_SIZE = 1 << 29
+
+
+class Timeout(Exception):
+    """Other threads or processes have kept the store locked for longer than the timeout.
+
+    The first argument is the number of entries that the call removed before, if it removes entries.
+    """
+
+
+class CacheBase:
+    """Base class of :class:`Cache`."""
+
+    def __init__(
+        self,
+        directory: Union[str, Path, None] = None,
+        timeout: float = 60,
+        disk: type[Disk] = Disk,
+        *,
+        serializer: Optional[Any] = None,
+        **settings: Any,
+    ) -> None:
+        if not isinstance(disk, type) or not issubclass(disk, Disk):
+            raise ValueError(f"disk must be kvstore.contrib.diskcache.Disk or a subclass of it, not {disk!r}")
+        for name in settings:
+            if name not in DEFAULT_SETTINGS and not name.startswith(("disk_", "sqlite_")):
+                raise TypeError(f"unknown setting {name}: the settings are {', '.join(sorted(DEFAULT_SETTINGS))}")
+        if directory is None:
+            directory = tempfile.mkdtemp(prefix="kvstore-diskcache-")
+        self._directory = os.path.expandvars(os.path.expanduser(str(directory)))
+        self._timeout = timeout
+        self._serializer = serializer
+        options = {"busy_timeout": timeout, "max_value_size": _MAX_VALUE_SIZE, "purge_per_write": 10}
+        self._storage = Storage(os.path.join(self._directory, FILE_NAME), "diskcache values", options)
+        self._opened: Optional[tuple[kvstore.Family, Tables]] = None
+        self._locks = Locks()
+        self._hits = self._misses = 0
+        #: Uses since the last write, by the name of the entry: how many.
+        self._uses: dict[bytes, int] = {}
+        #: How many bytes may be written before the size of the store is read again.
+        self._room = 0
+        self._writes = 0
+        self._apply(settings)
+        arguments: dict[str, Any] = {name[5:]: value for name, value in vars(self).items() if name.startswith("disk_")}
+        if serializer is not None:
+            arguments["serializer"] = serializer
+        self._disk = disk(self._directory, **arguments)
+
+    def _apply(self, settings: dict[str, Any]) -> None:
+        """Set the settings: the given ones, then those that the file has, then the defaults."""
+        given = {name: value for name, value in settings.items() if name != "disk_serializer"}
+        stored = self._storage.call(lambda _: {k.decode(): v for k, v in self._tables().settings.items()})
+        known = {**DEFAULT_SETTINGS, **{k: json.loads(v) for k, v in stored.items() if k not in ("hits", "misses")}}
+        for name, value in {**known, **settings}.items():
+            self._check_setting(name, value)
+            setattr(self, name, value)
+        changed = {name: value for name, value in given.items() if name not in stored or known[name] != value}
+        if changed:
+            self._write(lambda tables: self._store_settings(tables, changed), retry=True)
+
+    @staticmethod
+    def _check_setting(name: str, value: Any) -> None:
+        if name == "eviction_policy" and value not in EVICTION_POLICY:
+            raise ValueError(f"unknown eviction_policy {value!r}: use one of {', '.join(EVICTION_POLICY)}")
+
+    @staticmethod
+    def _store_settings(tables: Tables, settings: dict[str, Any]) -> None:
+        for name, value in settings.items():
+            tables.settings.put(name, json.dumps(value))
+
+    @property
+    def directory(self) -> str:
+        """The directory of the cache."""
+        return self._directory
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a call waits for other writers."""
+        return self._timeout
+
+    @property
+    def disk(self) -> Disk:
+        """The object that converts keys and values."""
+        return self._disk
+
+    # Access to the store
+
+    def _tables(self) -> Tables:
+        family = self._storage.family()
+        opened = self._opened
+        if opened is None or opened[0] is not family:
+            opened = self._opened = (family, Tables.of(self._storage.store()))
+        return opened[1]
+
+    def _read(self, work: Callable[[Tables], R], retry: bool) -> R:
+        while True:
+            try:
+                return self._storage.call(lambda _: work(self._tables()))
+            except (kvstore.BusyError, kvstore.LockedError) as error:
+                if not retry:
+                    raise Timeout(str(error)) from error
+
+    def _write(self, work: Callable[[Tables], R], retry: bool) -> R:
+        """Return ``work(tables)``, in a transaction of its own or in the one that this thread has open."""
+
+        def write(family: kvstore.Family) -> R:
+            tables = self._tables()
+            return in_one_transaction(family._state, lambda: self._noting_uses(tables, work))
+
+        while True:
+            try:
+                with self._locks.writing(self._timeout):
+                    return self._storage.call(write)
+            except (kvstore.BusyError, kvstore.LockedError) as error:
+                if not retry:
+                    raise Timeout(str(error)) from error
+
+    @contextmanager
+    def transact(self, retry: bool = False) -> Generator[None, None, None]:
+        """Return a ``with`` block whose writes are committed together. Blocks may be nested.
+
+        While it is open, all other writers wait, so it should be short. A block must not be shared
+        between threads.
+
+        Raises:
+            Timeout: If the store stays locked and ``retry`` is False.
+        """
+        with ExitStack() as stack:
+            while True:
+                try:
+                    with ExitStack() as entered:
+                        entered.enter_context(self._locks.writing(self._timeout))
+                        state = self._storage.call(lambda _: self._tables().values._state)
+                        entered.enter_context(Transaction(state, True, joins=True))
+                        stack.enter_context(entered.pop_all())
+                    break
+                except (kvstore.BusyError, kvstore.LockedError) as error:
+                    if not retry:
+                        raise Timeout(str(error)) from error
+            yield
+
+    # Keys and scores
+
+    def _name(self, key: Any) -> tuple[bytes, bytes]:
+        """Return the name of the entry for a key, and the encoded key if the name is a hash of it."""
+        encoded = encode(*self._disk.put(key))
+        name = shortened(encoded)
+        return name, (encoded if name is not encoded else b"")
+
+    def _key(self, tables: Tables, name: bytes) -> Any:
+        """Return the key of an entry; ENOVAL if the entry has been removed or its key cannot be read."""
+        encoded = name
+        if is_shortened(name):
+            entry = tables.entry(name)
+            if entry is None:
+                return ENOVAL
+            encoded = entry.key
+        return self._disk.get(*decode(encoded))
+
+    def _score_of_new(self, now: float) -> int:
+        return 0 if self.eviction_policy == FREQUENT else max(0, int(now * 1e6))
+
+    def _now(self, tables: Tables) -> float:
+        return tables.values._state.now_ms() / 1000
+
+    def _note_use(self, name: bytes) -> None:
+        """Note that an entry was read. The next write stores it as the entry's score."""
+        with self._locks.counters():
+            self._uses[name] = self._uses.get(name, 0) + 1
+            is_full = len(self._uses) >= _MAX_USES
+        if is_full:
+            try:
+                self._write(lambda tables: None, retry=False)
+            except (Timeout, kvstore.Error):
+                with self._locks.counters():
+                    self._uses.clear()  # the order of evictions becomes less exact
+
+    def _noting_uses(self, tables: Tables, work: Callable[[Tables], R]) -> R:
+        with self._locks.counters():
+            uses, self._uses = self._uses, {}
+        now = self._now(tables) if uses else 0.0
+        for name, count in uses.items():
+            entry = tables.entry(name)
+            if entry is not None:
+                score = entry.score + count if self.eviction_policy == FREQUENT else self._score_of_new(now)
+                tables.forget(entry)
+                tables.describe(name, entry._replace(score=score), tables.values.expires_at(name))
+        return work(tables)
+
+    def volume(self) -> int:
+        """Return the size of the store in bytes, without free pages."""
+        return self._read(lambda _: self._storage.store().stats().size_bytes, retry=True)
+
+    # Steps of calls, in a transaction
+
+    def _stored(self, key: Any, value: Any, read: bool) -> bytes:
+        _, mode, _, data = self._disk.store(value, read, key=key)
+        return pack(mode, data)
+
+    def _put(
+        self, tables: Tables, name: bytes, long_key: bytes, data: bytes, expire: Optional[float], tag: bytes
+    ) -> None:
+        now = self._now(tables)
+        old = tables.entry(name)
+        if old is not None:
+            tables.forget(old)
+        entry = Entry(old.position if old else tables.next_position(), self._score_of_new(now), tag, long_key)
+        tables.write(name, entry, data, None if expire is None else now + expire)
+        self._cull_after_write(tables, len(name) + len(data))
+
+    def _take(self, tables: Tables, name: bytes) -> tuple[Optional[bytes], Optional[float], Any]:
+        found, entry = self._look(tables, name), tables.entry(name)
+        if entry is not None:
+            tables.remove(name, entry)
+        return found
+
+    @staticmethod
+    def _remove(tables: Tables, names: Iterable[bytes]) -> int:
+        count = 0
+        for name in names:
+            entry = tables.entry(name)
+            if entry is not None:
+                tables.remove(name, entry)
+                count += 1
+        return count
+
+    def _remove_in_steps(self, step: Callable[[Tables], int], retry: bool, count: int = 0) -> int:
+        """Call ``step``, which removes some entries, until it returns 0. Return how many were removed."""
+        try:
+            while True:
+                removed = self._write(step, retry)
+                if not removed:
+                    return count
+                count += removed
+        except Timeout:
+            raise Timeout(count) from None
+
+    def _cull_after_write(self, tables: Tables, written: int) -> None:
+        """Remove up to ``cull_limit`` entries if the cache has reached its size limit."""
+        if self.eviction_policy == "none" or self.cull_limit <= 0:
+            return
+        self._room -= written
+        self._writes += 1
+        if self._room > 0 and self._writes < _WRITES_PER_CHECK:
+            return
+        self._writes = 0
+        room = self.size_limit - self.volume()
+        if room <= 0:
+            self._remove(tables, tables.lowest(self.cull_limit))
+        self._room = room // 8  # other processes write, too, and rows need more space than their data
+
+    # Results
+
+    def _value(self, data: Optional[bytes], read: bool = False) -> Any:
+        """Convert a stored value; ENOVAL if there is none, or if it cannot be read."""
+        if data is None:
+            return ENOVAL
+        try:
+            mode, value = unpack(data)
+            return self._disk.fetch(mode, None, value, read)
+        except _UNREADABLE as error:
+            _log.warning("%s: a value counts as missing: %s", self._directory, error)
+            return ENOVAL
+
+    @staticmethod
+    def _look(tables: Tables, name: bytes) -> tuple[Optional[bytes], Optional[float], Any]:
+        """Return value, expiry time and tag of an entry."""
+        data, entry = tables.values.get(name), tables.entry(name)
+        if data is None or entry is None:
+            return None, None, None
+        return data, tables.values.expires_at(name), _decode_tag(entry.tag)
+
+    def _count(self, is_hit: bool) -> None:
+        with self._locks.counters():
+            if is_hit:
+                self._hits += 1
+            else:
+                self._misses += 1
+
+    def _store_counts(self) -> tuple[int, int]:
+        with self._locks.counters():
+            (hits, misses), self._hits, self._misses = (self._hits, self._misses), 0, 0
+
+        def add(tables: Tables) -> tuple[int, int]:
+            return tables.settings.incr("hits", hits), tables.settings.incr("misses", misses)
+
+        return self._write(add, retry=True)
+
+    # Settings and state of the object
+
+    def reset(self, key: str, value: Any = ENOVAL, update: bool = True) -> Any:
+        """Change a setting, in this object and unless ``update`` is False in the file. Without
+        ``value``, read it from the file. Return its value.
+        """
+        if key in ("hits", "misses") and value is ENOVAL:
+            return self._store_counts()[key == "misses"]
+        if value is ENOVAL:
+            data = self._read(lambda tables: tables.settings.get(key), retry=True)
+            value = DEFAULT_SETTINGS[key] if data is None else json.loads(data)
+        else:
+            self._check_setting(key, value)
+            if update:
+                self._write(lambda tables: self._store_settings(tables, {key: value}), retry=True)
+        if key.startswith("disk_"):
+            setattr(self._disk, key[5:], value)
+        setattr(self, key, value)
+        self._room = 0
+        return value
+
+    def close(self) -> None:
+        """Close the file, unless another cache of this process uses it. The next call opens it again."""
+        if self._hits or self._misses or self._uses:
+            try:
+                self._store_counts()
+            except (Timeout, kvstore.Error):
+                pass  # the counts and uses since the last write are lost
+        self._opened = None
+        self._storage.close()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        serializer = self._serializer
+        if isinstance(serializer, ModuleType):  # such as pickle, which cannot be pickled itself
+            serializer = serializer.__name__
+        return self._directory, self._timeout, type(self._disk), serializer
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        directory, timeout, disk, serializer = state
+        if isinstance(serializer, str):
+            serializer = importlib.import_module(serializer)
+        type(self).__init__(self, directory, timeout=timeout, disk=disk, serializer=serializer)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._directory!r})"
+
+    # The settings are attributes, which _apply sets.
+    statistics: int
+    tag_index: int
+    eviction_policy: str
+    size_limit: int
+    cull_limit: int
+
+
+def encode_tag(tag: Any) -> bytes:
+    if tag is None:
+        return b""
+    if type(tag) not in (str, int, float, bytes):
+        raise TypeError(f"tag must be str, int, float or bytes, not {type(tag).__name__}")
+    encoded = encode(tag, True)
+    if len(encoded) > 1000:
+        raise ValueError(f"the tag has {len(encoded) - 1} bytes: use at most 999")
+    return encoded
+
+
+def _decode_tag(tag: bytes) -> Any:
+    return decode(tag)[0] if tag else None
+
+
+def result(value: Any, moment: Optional[float], label: Any, expire_time: bool, tag: bool) -> Any:
+    if expire_time and tag:
+        return value, moment, label
+    if expire_time:
+        return value, moment
+    return (value, label) if tag else value

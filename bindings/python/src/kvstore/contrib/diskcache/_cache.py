@@ -1,0 +1,280 @@
+"""The class Cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Callable, Optional, TypeVar
+
+from kvstore._transaction import Transaction
+from kvstore.contrib.diskcache._base import FREQUENT, USED, encode_tag, result
+from kvstore.contrib.diskcache._disk import ENOVAL
+from kvstore.contrib.diskcache._maintenance import MaintenanceMethods
+from kvstore.contrib.diskcache._memoize import memoized
+from kvstore.contrib.diskcache._queues import QueueMethods
+from kvstore.contrib.diskcache._tables import Tables
+
+R = TypeVar("R")
+
+
+class Cache(QueueMethods, MaintenanceMethods):
+    """A cache with the interface of ``diskcache.Cache``, stored in one file of a directory.
+
+    Values are data types of Python by default, and reading them runs no code: see
+    :class:`~kvstore.contrib.diskcache.Disk`. All threads and processes may use a cache, also after a
+    fork.
+
+    Args:
+        directory: The directory, created with the mode 0700 if it does not exist; None: a new
+            temporary directory.
+        timeout: Seconds that a call waits for other writers before it raises :exc:`Timeout`. Calls
+            with ``retry=True`` wait without a limit.
+        disk: The class that converts keys and values: :class:`Disk` or a subclass.
+        settings: ``eviction_policy`` ("none", "least-recently-stored", "least-recently-used" or
+            "least-frequently-used"), ``size_limit`` in bytes, ``cull_limit``, ``statistics``, and
+            arguments of the disk after ``disk_``, such as ``disk_min_file_size``. They are stored in
+            the file, and apply to everyone who opens it later without them. Settings that begin
+            with ``sqlite_`` and ``tag_index`` are accepted and have no effect. ``serializer`` is
+            short for ``disk_serializer``, and is not stored.
+
+    Raises:
+        ValueError: If ``disk`` or ``eviction_policy`` is not one of these.
+        TypeError: If a setting is unknown.
+        kvstore.Error: If the store cannot be opened.
+
+    Expired entries are neither counted nor listed. (diskcache counts and lists them until they are
+    removed.)
+    """
+
+    # Writing
+
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        expire: Optional[float] = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = False,
+    ) -> bool:
+        """Store a value.
+
+        Args:
+            key: The key.
+            value: The value; with ``read`` a file that is open for reading in binary mode.
+            expire: Seconds until the entry expires; None: never.
+            read: Whether ``value`` is a file, whose content is stored as bytes.
+            tag: A str, int, float or bytes with which :meth:`evict` finds the entry.
+            retry: Wait without a limit if the store is locked.
+
+        Returns:
+            True.
+
+        Raises:
+            Timeout: If the store stays locked and ``retry`` is False.
+            TypeError: If the disk cannot convert the key or the value.
+        """
+        name, long_key = self._name(key)
+        data, encoded_tag = self._stored(key, value, read), encode_tag(tag)
+        self._write(lambda tables: self._put(tables, name, long_key, data, expire, encoded_tag), retry)
+        return True
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.set(key, value, retry=True)
+
+    def add(
+        self,
+        key: Any,
+        value: Any,
+        expire: Optional[float] = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = False,
+    ) -> bool:
+        """Store a value only if the key does not exist. Return whether it was stored.
+
+        Arguments and errors are those of :meth:`set`. Test and write are one atomic step.
+        """
+        name, long_key = self._name(key)
+        data, encoded_tag = self._stored(key, value, read), encode_tag(tag)
+
+        def add(tables: Tables) -> bool:
+            if name in tables.values:
+                return False
+            self._put(tables, name, long_key, data, expire, encoded_tag)
+            return True
+
+        if self._read(lambda tables: name in tables.values, retry):
+            return False
+        return self._write(add, retry)
+
+    def touch(self, key: Any, expire: Optional[float] = None, retry: bool = False) -> bool:
+        """Set when an entry expires: in ``expire`` seconds; None: never. Return whether it exists."""
+        name, _ = self._name(key)
+
+        def touch(tables: Tables) -> bool:
+            entry = tables.entry(name)
+            if entry is None:
+                return False
+            tables.set_expiry(name, entry, None if expire is None else self._now(tables) + expire)
+            return True
+
+        return self._write(touch, retry)
+
+    def incr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
+        """Add ``delta`` to the number stored under a key, and return the sum.
+
+        The entry keeps its expiry time and tag. A missing key counts as ``default``.
+
+        Raises:
+            KeyError: If the key does not exist and ``default`` is None.
+            TypeError: If the value is not a number.
+            Timeout: If the store stays locked and ``retry`` is False.
+        """
+        name, long_key = self._name(key)
+
+        def add(tables: Tables) -> Any:
+            value, entry = self._value(tables.values.get(name)), tables.entry(name)
+            if value is ENOVAL or entry is None:
+                if default is None:
+                    raise KeyError(key)
+                total = default + delta
+                self._put(tables, name, long_key, self._stored(key, total, False), None, b"")
+                return total
+            total = value + delta
+            stored, expires_at = self._stored(key, total, False), tables.values.expires_at(name)
+            tables.forget(entry)
+            if self.eviction_policy == FREQUENT:
+                score = entry.score + 1
+            else:
+                score = self._score_of_new(self._now(tables))
+            tables.write(name, entry._replace(score=score), stored, expires_at)
+            return total
+
+        return self._write(add, retry)
+
+    def decr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
+        """Subtract ``delta`` from the number stored under a key. See :meth:`incr`."""
+        return self.incr(key, -delta, default, retry)
+
+    # Reading
+
+    def get(
+        self,
+        key: Any,
+        default: Any = None,
+        read: bool = False,
+        expire_time: bool = False,
+        tag: bool = False,
+        retry: bool = False,
+    ) -> Any:
+        """Return the value of a key; ``default`` if it does not exist.
+
+        Args:
+            key: The key.
+            default: What to return if the key does not exist.
+            read: Return a large value that is bytes as a file.
+            expire_time: Return a tuple with the expiry time, in seconds since the Unix epoch, or None.
+            tag: Return a tuple with the tag, after the expiry time if that is asked for, too.
+            retry: Wait without a limit if the store is locked.
+        """
+        name, _ = self._name(key)
+        if expire_time or tag:
+
+            def look(tables: Tables) -> tuple[Optional[bytes], Optional[float], Any]:
+                with Transaction(tables.values._state, False, joins=True):
+                    return self._look(tables, name)
+
+            data, moment, label = self._read(look, retry)
+        else:
+            data, moment, label = self._read(lambda tables: tables.values.get(name), retry), None, None
+        value = self._value(data, read)
+        if value is not ENOVAL and self.eviction_policy in (USED, FREQUENT):
+            self._note_use(name)
+        if self.statistics:
+            self._count(value is not ENOVAL)
+        return result(default if value is ENOVAL else value, moment, label, expire_time, tag)
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self.get(key, default=ENOVAL, retry=True)
+        if value is ENOVAL:
+            raise KeyError(key)
+        return value
+
+    def read(self, key: Any, retry: bool = False) -> Any:
+        """Return a large value that is bytes as a file, and any other value as it is.
+
+        Raises:
+            KeyError: If the key does not exist.
+        """
+        value = self.get(key, default=ENOVAL, read=True, retry=retry)
+        if value is ENOVAL:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: Any) -> bool:
+        name, _ = self._name(key)
+        return self._read(lambda tables: name in tables.values, retry=True)
+
+    def __len__(self) -> int:
+        return self._read(lambda tables: len(tables.values), retry=True)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the keys in the order in which they were added."""
+        return self._keys(lambda tables: tables.names(reverse=False))
+
+    def __reversed__(self) -> Iterator[Any]:
+        return self._keys(lambda tables: tables.names(reverse=True))
+
+    def iterkeys(self, reverse: bool = False) -> Iterator[Any]:
+        """Iterate over the keys in sorted order: numbers, then str, then bytes, then others."""
+        return self._keys(lambda tables: iter(tables.entries.keys(reverse=reverse)))
+
+    def _keys(self, names: Callable[[Tables], Iterator[bytes]]) -> Iterator[Any]:
+        tables = self._read(lambda tables: tables, retry=True)
+        for name in names(tables):
+            key = self._key(tables, name)
+            if key is not ENOVAL:
+                yield key
+
+    # Removing
+
+    def pop(
+        self, key: Any, default: Any = None, expire_time: bool = False, tag: bool = False, retry: bool = False
+    ) -> Any:
+        """Remove an entry and return its value, as :meth:`get` does; ``default`` if it does not exist."""
+        name, _ = self._name(key)
+        data, moment, label = self._write(lambda tables: self._take(tables, name), retry)
+        value = self._value(data)
+        return result(default if value is ENOVAL else value, moment, label, expire_time, tag)
+
+    def __delitem__(self, key: Any, retry: bool = True) -> None:
+        if not self.delete(key, retry):
+            raise KeyError(key)
+
+    def delete(self, key: Any, retry: bool = False) -> bool:
+        """Remove an entry. Return whether it existed."""
+        name, _ = self._name(key)
+        return self._write(lambda tables: self._remove(tables, [name]) > 0, retry)
+
+    # The rest
+
+    def memoize(
+        self,
+        name: Optional[str] = None,
+        typed: bool = False,
+        expire: Optional[float] = None,
+        tag: Any = None,
+        ignore: Iterable[Any] = (),
+    ) -> Callable[[Callable[..., R]], Callable[..., R]]:
+        """Return a decorator that stores the results of a function.
+
+        Args:
+            name: The first part of the keys; None: the module and name of the function.
+            typed: Whether arguments of different types, such as 1 and 1.0, are different calls.
+            expire: Seconds until a result expires; None: never; 0: results are not stored.
+            tag: The tag of the entries.
+            ignore: Positions and names of arguments that are not part of the key.
+
+        The function ``__cache_key__`` of the decorated function returns the key of a call.
+        """
+        return memoized(self, name, typed, expire, tag, ignore)

@@ -1,0 +1,164 @@
+"""The class FanoutCache."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Callable, Optional, TypeVar, Union
+
+from kvstore.contrib.diskcache._base import Timeout
+from kvstore.contrib.diskcache._cache import Cache
+from kvstore.contrib.diskcache._disk import Disk
+from kvstore.contrib.diskcache._persistent import Deque, Index
+
+R = TypeVar("R")
+
+
+class FanoutCache(Cache):
+    """A cache whose methods return a failure instead of raising :exc:`Timeout`.
+
+    diskcache distributes the keys of this class over several databases, so that writers do not wait
+    for each other. Here the cache is one file.
+
+    Args:
+        directory: As for :class:`Cache`.
+        shards: Accepted and not used.
+        timeout: Seconds that a call waits for other writers before it gives up.
+        disk: As for :class:`Cache`.
+        settings: As for :class:`Cache`. ``size_limit`` is the limit of the whole cache.
+
+    With ``retry=False``, the default of most methods: ``set``, ``add``, ``touch`` and ``delete``
+    return False, ``get`` and ``pop`` their default, and ``incr`` and ``decr`` None, if the store
+    stays locked.
+    """
+
+    def __init__(
+        self,
+        directory: Union[str, Path, None] = None,
+        shards: int = 8,
+        timeout: float = 1.0,
+        disk: type[Disk] = Disk,
+        **settings: Any,
+    ) -> None:
+        self._caches: dict[str, Cache] = {}
+        self._deques: dict[str, Deque] = {}
+        self._indexes: dict[str, Index] = {}
+        super().__init__(directory, timeout, disk, **settings)
+
+    def transact(self, retry: bool = True) -> Any:
+        """Return a ``with`` block whose writes are committed together: see :meth:`Cache.transact`."""
+        return super().transact(retry)
+
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        expire: Optional[float] = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = False,
+    ) -> bool:
+        return _or_else(False, lambda: Cache.set(self, key, value, expire, read, tag, retry))
+
+    def add(
+        self,
+        key: Any,
+        value: Any,
+        expire: Optional[float] = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = False,
+    ) -> bool:
+        return _or_else(False, lambda: Cache.add(self, key, value, expire, read, tag, retry))
+
+    def touch(self, key: Any, expire: Optional[float] = None, retry: bool = False) -> bool:
+        return _or_else(False, lambda: Cache.touch(self, key, expire, retry))
+
+    def incr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
+        return _or_else(None, lambda: Cache.incr(self, key, delta, default, retry))
+
+    def get(
+        self,
+        key: Any,
+        default: Any = None,
+        read: bool = False,
+        expire_time: bool = False,
+        tag: bool = False,
+        retry: bool = False,
+    ) -> Any:
+        return _or_else(default, lambda: Cache.get(self, key, default, read, expire_time, tag, retry))
+
+    def pop(
+        self, key: Any, default: Any = None, expire_time: bool = False, tag: bool = False, retry: bool = False
+    ) -> Any:
+        return _or_else(default, lambda: Cache.pop(self, key, default, expire_time, tag, retry))
+
+    def delete(self, key: Any, retry: bool = False) -> bool:
+        return _or_else(False, lambda: Cache.delete(self, key, retry))
+
+    def _remove_in_steps(self, step: Callable[[Any], int], retry: bool, count: int = 0) -> int:
+        """As in Cache, but a step that fails because the store is locked is repeated."""
+        while True:
+            try:
+                return super()._remove_in_steps(step, retry, count)
+            except Timeout as error:
+                count = error.args[0]
+
+    def cache(self, name: str, timeout: float = 60, disk: Optional[type[Disk]] = None, **settings: Any) -> Cache:
+        """Return the cache ``name``, which is stored in a directory below this one.
+
+        Args:
+            name: Its name. Parts that are separated by "/" become directories.
+            timeout, disk, settings: As for :class:`Cache`; ``disk`` None: that of this cache.
+        """
+        found = self._caches.get(name)
+        if found is None:
+            directory = self._directory_of("cache", name)
+            disk = type(self._disk) if disk is None else disk
+            settings.setdefault("serializer", self._serializer)
+            found = self._caches[name] = Cache(directory, timeout, disk, **settings)
+        return found
+
+    def deque(self, name: str, maxlen: Optional[float] = None) -> Deque:
+        """Return the deque ``name``, which is stored in a directory below this one."""
+        found = self._deques.get(name)
+        if found is None:
+            cache = self._persistent("deque", name)
+            found = self._deques[name] = Deque.fromcache(cache, maxlen=maxlen)
+        return found
+
+    def index(self, name: str) -> Index:
+        """Return the index ``name``, which is stored in a directory below this one."""
+        found = self._indexes.get(name)
+        if found is None:
+            found = self._indexes[name] = Index.fromcache(self._persistent("index", name))
+        return found
+
+    def _persistent(self, kind: str, name: str) -> Cache:
+        return Cache(
+            self._directory_of(kind, name),
+            disk=type(self._disk),
+            serializer=self._serializer,
+            eviction_policy="none",
+        )
+
+    def _directory_of(self, kind: str, name: str) -> str:
+        parts = name.split("/")
+        if not all(parts) or any(part in (".", "..") for part in parts):
+            raise ValueError(f"invalid name {name!r}: give a name, or names separated by '/'")
+        return os.path.join(self._directory, kind, *parts)
+
+    def close(self) -> None:
+        """Close this cache and those below it. The next call opens them again."""
+        for below in self._caches.values():
+            below.close()
+        for persistent in (*self._deques.values(), *self._indexes.values()):
+            persistent.cache.close()
+        super().close()
+
+
+def _or_else(result: Any, call: Callable[[], R]) -> Union[R, Any]:
+    try:
+        return call()
+    except Timeout:
+        return result

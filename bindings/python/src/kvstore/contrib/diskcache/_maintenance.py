@@ -1,0 +1,139 @@
+"""The methods of Cache that remove many entries, and those that check and measure it."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import kvstore
+from kvstore.contrib.diskcache._base import CacheBase, encode_tag
+from kvstore.contrib.diskcache._tables import Tables
+
+#: Entries that one transaction removes at most.
+_STEP = 100
+
+
+class MaintenanceMethods(CacheBase):
+    """Base class of :class:`Cache` with its methods on all entries."""
+
+    def evict(self, tag: Any, retry: bool = False) -> int:
+        """Remove all entries with a tag, and return how many there were."""
+        encoded = encode_tag(tag)
+        return self._remove_in_steps(lambda tables: self._remove(tables, tables.tagged(encoded, _STEP)), retry)
+
+    def expire(self, now: Optional[float] = None, retry: bool = False) -> int:
+        """Remove the entries that have expired at ``now`` from the file, and return how many.
+
+        ``now`` is in seconds since the Unix epoch; None: the current time.
+        """
+
+        def purge(tables: Tables) -> int:
+            clock = self._now(tables)
+            cutoff = clock if now is None else min(now, clock)
+            return [family.purge_before(cutoff) for family in tables.parts()][1]
+
+        count = self._read(purge, retry)
+        if now is None:
+            return count
+
+        def step(tables: Tables) -> int:
+            due = tables.entries.expiring(stop=now)
+            return self._remove(tables, [name for name, _ in zip((name for name, _ in due), range(_STEP))])
+
+        return self._remove_in_steps(step, retry, count)
+
+    def cull(self, retry: bool = False) -> int:
+        """Remove expired entries, then others by the eviction policy until the cache is smaller than
+        ``size_limit``. Return how many were removed.
+        """
+        count = self.expire(retry=retry)
+        if self.eviction_policy == "none":
+            return count
+        self._room = 0
+
+        def step(tables: Tables) -> int:
+            return self._remove(tables, tables.lowest(10)) if self.volume() > self.size_limit else 0
+
+        return self._remove_in_steps(step, retry, count)
+
+    def clear(self, retry: bool = False) -> int:
+        """Remove all entries, and return how many there were."""
+
+        def clear(tables: Tables) -> int:
+            count = len(tables.values)
+            for family in tables.parts():
+                family.clear()
+            return count
+
+        return self._write(clear, retry)
+
+    def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
+        """Return the numbers of hits and misses, and turn counting on or off.
+
+        The numbers are those of all processes that have called this method or closed the cache.
+
+        Args:
+            enable: Whether reads are counted from now on.
+            reset: Whether the numbers begin at 0 again.
+        """
+        counts = self._store_counts()
+        if reset:
+            self._write(lambda tables: tables.settings.delete_many(["hits", "misses"]), retry=True)
+        if bool(enable) != bool(self.statistics):
+            self.reset("statistics", int(enable))
+        return counts
+
+    def check(self, fix: bool = False, retry: bool = False) -> list[Warning]:
+        """Check the store and the rows of the entries. Return a list of what is wrong.
+
+        With ``fix``, the store is repaired, and what cannot be used is removed.
+        """
+        found: list[Warning] = []
+
+        def check(tables: Tables) -> None:
+            store = self._storage.store()
+            try:
+                store.integrity_check()
+            except kvstore.CorruptError as error:
+                found.append(UserWarning(str(error)))
+                if fix:
+                    store.repair()
+
+        self._read(check, retry)
+        self._write(lambda tables: self._check_rows(tables, found, fix), retry)
+        return found
+
+    @staticmethod
+    def _check_rows(tables: Tables, found: list[Warning], fix: bool) -> None:
+        for name in list(tables.values.keys()):
+            if tables.entry(name) is None:
+                found.append(UserWarning("a value has no entry"))
+                if fix:
+                    tables.values.delete(name)
+        for name in list(tables.entries.keys()):
+            entry = tables.entry(name)
+            if entry is None:
+                continue
+            if name not in tables.values:
+                found.append(UserWarning("an entry has no value"))
+                if fix:
+                    tables.remove(name, entry)
+            elif tables.order.get(entry.position.to_bytes(8, "big")) != name:
+                found.append(UserWarning("an entry has no position"))
+                if fix:
+                    tables.forget(entry)
+                    moved = entry._replace(position=tables.next_position())
+                    tables.describe(name, moved, tables.values.expires_at(name))
+        for position, name in list(tables.order.items()):
+            entry = tables.entry(name)
+            if entry is None or entry.position != int.from_bytes(position, "big"):
+                found.append(UserWarning("a position has no entry"))
+                if fix:
+                    tables.order.delete(position)
+
+    def create_tag_index(self) -> None:
+        """Set ``tag_index``. Tags always have an index, so this changes nothing else."""
+        self.reset("tag_index", 1)
+
+    def drop_tag_index(self) -> None:
+        """Clear ``tag_index``. Tags keep their index."""
+        self.reset("tag_index", 0)

@@ -1,0 +1,683 @@
+"""``kvstore.contrib.diskcache``: what diskcache's own tests (run-contrib-tests) do not cover."""
+
+from __future__ import annotations
+
+import collections
+import io
+import math
+import multiprocessing
+import os
+import pickle
+import shutil
+import sqlite3
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kvstore
+from kvstore.contrib import diskcache
+from kvstore.contrib.diskcache import Cache, Deque, Disk, FanoutCache, Index, JSONDisk
+from kvstore.contrib.diskcache._keys import decode, encode, shortened
+
+exploded = 0
+
+
+class Bomb:
+    def __reduce__(self) -> Any:
+        return _explode, ()
+
+
+def _explode() -> None:
+    global exploded
+    exploded += 1
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Any:
+    with Cache(tmp_path / "cache") as cache:
+        yield cache
+        assert cache.check() == []
+
+
+# Keys
+
+KEYS = st.one_of(
+    st.integers(), st.floats(allow_nan=False), st.text(max_size=5), st.binary(max_size=5), st.booleans(), st.none(),
+    st.tuples(st.integers(0, 3), st.text(max_size=2)),
+)  # fmt: skip
+
+
+def _sorts_like(key: Any) -> tuple[int, Any]:
+    """Return a sort key for diskcache's order of the keys that are stored as they are."""
+    return (0, key) if isinstance(key, (int, float)) else (1, key.encode()) if isinstance(key, str) else (2, key)
+
+
+@given(st.lists(st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.floats(allow_nan=False), st.text(), st.binary())))
+def test_encoded_keys_sort_like_keys_and_come_back(keys: list[Any]) -> None:
+    by_key = sorted(keys, key=_sorts_like)
+    by_code = sorted(keys, key=lambda key: encode(key, True))
+    assert [_sorts_like(key) for key in by_code] == [_sorts_like(key) for key in by_key]
+    for key in keys:
+        found, is_raw = decode(encode(key, True))
+        assert is_raw and found == key and isinstance(found, (int, float)) == isinstance(key, (int, float))
+
+
+def test_nan_infinite_and_surrogate_keys_come_back() -> None:
+    assert math.isnan(decode(encode(math.nan, True))[0])
+    for key in (math.inf, -math.inf, 1e300, -1e300, -0.5, "\ud800"):
+        assert decode(encode(key, True))[0] == key
+
+
+def test_equal_numbers_are_one_key_and_true_is_another(cache: Cache) -> None:
+    cache[1] = "int"
+    cache[1.0] = "float"
+    cache[True] = "bool"
+    assert cache[1] == "float" and cache[True] == "bool" and len(cache) == 2
+
+
+def test_keys_longer_than_a_key_of_the_store(cache: Cache) -> None:
+    keys = ["x" * 200_000, b"y" * 65_536, ("z" * 100_000, 1)]
+    for number, key in enumerate(keys):
+        cache.set(key, number, tag="long")
+    assert list(cache) == keys and [cache[key] for key in keys] == [0, 1, 2]
+    assert cache.incr(keys[0]) == 1 and list(cache.iterkeys()) != [] and cache.peekitem() == (keys[2], 2)
+    assert cache.evict("long") == 3 and len(cache) == 0
+    assert shortened(encode(keys[0], True)) != encode(keys[0], True)
+
+
+# A model
+
+VALUES = st.one_of(st.integers(), st.text(max_size=3), st.binary(max_size=3), st.lists(st.none(), max_size=2))
+CALLS = st.one_of(
+    st.tuples(st.just("set"), KEYS, VALUES, st.sampled_from([None, "a", "b", 3, 2.5, b"x"])),
+    st.tuples(st.just("add"), KEYS, VALUES),
+    st.tuples(st.just("delete"), KEYS),
+    st.tuples(st.just("pop"), KEYS),
+    st.tuples(st.just("incr"), KEYS, st.integers(-5, 5)),
+    st.tuples(st.just("touch"), KEYS),
+    st.tuples(st.just("evict"), st.sampled_from(["a", "b", 3])),
+    st.tuples(st.just("push"), VALUES, st.sampled_from([None, "q"]), st.sampled_from(["back", "front"])),
+    st.tuples(st.just("pull"), st.sampled_from([None, "q"]), st.sampled_from(["back", "front"])),
+    st.tuples(st.just("clear")),
+    st.tuples(st.just("reopen")),
+)
+
+
+class Model:
+    """A dict with tags and queues, which behaves as a cache should."""
+
+    def __init__(self) -> None:
+        self.items: dict[Any, tuple[Any, Any]] = {}
+
+    @staticmethod
+    def name(key: Any) -> Any:
+        return ("bool", key) if isinstance(key, bool) else ("tuple", key) if isinstance(key, tuple) else key
+
+    def set(self, key: Any, value: Any, tag: Any = None) -> bool:
+        self.items[self.name(key)] = (value, tag)
+        return True
+
+    def add(self, key: Any, value: Any) -> bool:
+        return self.name(key) not in self.items and self.set(key, value)
+
+    def delete(self, key: Any) -> bool:
+        return self.items.pop(self.name(key), None) is not None
+
+    def pop(self, key: Any) -> Any:
+        return self.items.pop(self.name(key), (None, None))[0]
+
+    def incr(self, key: Any, delta: int) -> Any:
+        value, tag = self.items.get(self.name(key), (0, None))
+        if not isinstance(value, int):
+            return TypeError
+        self.items[self.name(key)] = (value + delta, tag)
+        return value + delta
+
+    def touch(self, key: Any) -> bool:
+        return self.name(key) in self.items
+
+    def evict(self, tag: Any) -> int:
+        names = [name for name, (_, found) in self.items.items() if found == tag and type(found) is type(tag)]
+        for name in names:
+            del self.items[name]
+        return len(names)
+
+    def queue(self, prefix: Any) -> list[Any]:
+        keys = [key for key in self.items if isinstance(key, int if prefix is None else str)]
+        if prefix is None:
+            return sorted(key for key in keys if 0 < key < 999_999_999_999_999)
+        return sorted(key for key in keys if key.startswith("q-") and key[2:].isdigit())
+
+    def push(self, value: Any, prefix: Any, side: str) -> Any:
+        keys = self.queue(prefix)
+        number = 500_000_000_000_000
+        if keys:
+            last = keys[-1 if side == "back" else 0]
+            number = (last if prefix is None else int(last[2:])) + (1 if side == "back" else -1)
+        key = number if prefix is None else f"q-{number:015d}"
+        self.set(key, value)
+        return key
+
+    def pull(self, prefix: Any, side: str) -> Any:
+        keys = self.queue(prefix)
+        if not keys:
+            return None, None
+        key = keys[-1 if side == "back" else 0]
+        return key, self.items.pop(key)[0]
+
+    def clear(self) -> int:
+        count = len(self.items)
+        self.items.clear()
+        return count
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(CALLS, max_size=25))
+def test_random_calls_match_model(calls: list[Any]) -> None:
+    cache, model = Cache(), Model()
+    try:
+        for name, *arguments in calls:
+            if name == "reopen":
+                cache.close()
+                continue
+            wanted = getattr(model, name)(*arguments)
+            if name == "set":
+                key, value, tag = arguments
+                assert cache.set(key, value, tag=tag) == wanted
+            elif wanted is TypeError:
+                with pytest.raises(TypeError):
+                    cache.incr(*arguments)
+            elif name in ("push", "pull"):
+                keywords = dict(zip(("prefix", "side"), arguments[-2:]))
+                assert getattr(cache, name)(*arguments[:-2], **keywords) == wanted
+            else:
+                assert getattr(cache, name)(*arguments) == wanted, name
+            assert [Model.name(key) for key in cache] == list(model.items)
+        assert [cache.get(key, tag=True) for key in cache] == list(model.items.values())
+        assert [Model.name(key) for key in reversed(cache)] == list(reversed(model.items))
+        assert cache.check() == []
+    finally:
+        cache.close()
+        shutil.rmtree(cache.directory)
+
+
+# Expiry, files, permissions, processes
+
+
+def test_all_rows_of_an_entry_expire_and_are_removed(cache: Cache, tmp_path: Path) -> None:
+    for number in range(20):
+        cache.set(number, b"x", expire=0.05, tag="t")
+    cache.set("stays", 1)
+    time.sleep(0.1)
+    assert len(cache) == 1 and list(cache) == ["stays"] and 3 not in cache and cache.evict("t") == 0
+    assert cache.expire() == 20
+    with kvstore.open(tmp_path / "cache" / "kvstore.db") as db:
+        rows = {name: db.family(name).count(expired=True) for name in db.families()}
+    assert {rows[f"diskcache {name}"] for name in ("values", "entries", "order", "scores")} == {1}, rows
+    assert rows["diskcache tags"] == 0
+
+
+def test_expired_rows_are_removed_by_writes(cache: Cache, tmp_path: Path) -> None:
+    for number in range(50):
+        cache.set(number, b"x", expire=0.01)
+    time.sleep(0.05)
+    for number in range(60):
+        cache.set(("new", number), b"x")
+    assert cache.expire() == 0
+
+
+def test_expire_with_a_later_moment_removes_live_entries(cache: Cache) -> None:
+    cache.set("soon", 1, expire=10)
+    cache.set("late", 1, expire=1000)
+    assert cache.expire(now=time.time() + 100) == 1 and list(cache) == ["late"]
+
+
+def test_overwriting_an_expired_key_gives_it_a_new_position(cache: Cache) -> None:
+    cache.set("a", 1, expire=0.01)
+    cache.set("b", 2)
+    time.sleep(0.03)
+    cache.set("a", 3)
+    assert list(cache) == ["b", "a"] and cache.peekitem() == ("a", 3)
+
+
+def test_new_directories_and_files_are_private(tmp_path: Path) -> None:
+    if os.name == "nt":
+        pytest.skip("no modes")
+    before = os.umask(0)
+    try:
+        cache = Cache(tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "a" / "b" / "kvstore.db").stat().st_mode & 0o777 == 0o600
+    cache.close()
+
+
+def test_directory_removed_under_a_running_program(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "c")
+    cache["a"] = 1
+    shutil.rmtree(tmp_path / "c")
+    assert cache.get("a") is None
+    cache["a"] = 2
+    assert cache["a"] == 2 and Cache(tmp_path / "c")["a"] == 2
+    cache.close()
+
+
+def _add_in_child(directory: str, begin: int, results: Any) -> None:
+    cache = Cache(directory)
+    results.put(sum(cache.add(number, begin, retry=True) for number in range(100)))
+    for _ in range(50):
+        cache.incr("total", retry=True)
+        cache.push(begin, prefix="q", retry=True)
+    cache.close()
+
+
+def test_processes_share_a_cache(cache: Cache) -> None:
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    children = [context.Process(target=_add_in_child, args=(cache.directory, n, results)) for n in range(3)]
+    for child in children:
+        child.start()
+    assert sum(results.get(timeout=60) for _ in children) == 100
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
+    assert cache["total"] == 150
+    assert [cache.pull(prefix="q")[1] is not None for _ in range(150)] == [True] * 150
+    assert cache.pull(prefix="q") == (None, None)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # threads and fork
+def test_child_of_a_fork_goes_on_while_another_thread_is_writing(cache: Cache) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with cache.transact():
+            inside.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    inside.wait(30)
+    child = os.fork()
+    if child == 0:
+        try:
+            other = cache.get("a") is None  # reads go on
+            os._exit(0 if other else 1)
+        except BaseException:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    leave.set()
+    thread.join()
+    child = os.fork()
+    if child == 0:
+        try:
+            cache["a"] = 1
+            os._exit(0)
+        except BaseException:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert cache["a"] == 1
+
+
+def test_locked_store_is_a_timeout_or_a_failure(tmp_path: Path) -> None:
+    holder, cache = Cache(tmp_path / "c"), Cache(tmp_path / "c", timeout=0.05)
+    fanout = FanoutCache(tmp_path / "c", timeout=0.05)
+    with holder.transact():
+        holder["a"] = 1
+        for call in (lambda: cache.set("a", 2), lambda: cache.delete("a"), cache.clear, lambda: cache.push(1)):
+            with pytest.raises(diskcache.Timeout):
+                call()
+        with pytest.raises(diskcache.Timeout), cache.transact():
+            pass
+        assert fanout.set("a", 2) is False and fanout.add("b", 2) is False and fanout.touch("b") is False
+        assert fanout.incr("b") is None and fanout.decr("b") is None and fanout.pop("b", "none") == "none"
+        assert fanout.delete("b") is False and fanout.get("a", "none") == "none"
+        waiting = threading.Thread(target=lambda: cache.set("w", 1, retry=True))
+        waiting.start()
+        time.sleep(0.2)
+    waiting.join()
+    assert cache["a"] == 1 and cache["w"] == 1 and len(cache) == 2
+    for each in (holder, cache, fanout):
+        each.close()
+
+
+def test_transaction_is_undone_by_an_exception(cache: Cache) -> None:
+    cache["a"] = 1
+    with pytest.raises(RuntimeError), cache.transact():
+        cache["a"] = 2
+        with cache.transact():
+            cache.set("b", 1, tag="t")
+        raise RuntimeError
+    assert cache["a"] == 1 and "b" not in cache and cache.evict("t") == 0
+
+
+# Values
+
+
+def test_other_objects_are_a_type_error_that_says_what_to_do(cache: Cache) -> None:
+    for call in (lambda: cache.set("a", object()), lambda: cache.set(object(), 1), lambda: cache.push(object())):
+        with pytest.raises(TypeError, match="serializer=pickle"):
+            call()
+    assert len(cache) == 0
+    with pytest.raises(TypeError, match="tag must be"):
+        cache.set("a", 1, tag=(1, 2))
+    with pytest.raises(ValueError, match="at most 999"):
+        cache.set("a", 1, tag="t" * 2000)
+
+
+def test_planted_values_run_no_code_and_count_as_missing(tmp_path: Path) -> None:
+    payloads = [pickle.dumps(Bomb(), protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
+    payloads += [b"\x40" + payload for payload in payloads] + [b"", b"\x40", b"\x13", b"\x12x", b"\xff", b"\x40{"]
+    for payload in payloads:
+        cache = Cache(tmp_path / "c")
+        cache.clear()
+        cache.set("a", {"x": 1}, tag="t")
+        cache.set(("k", 1), 5)
+        cache.push("value")
+        with kvstore.open(tmp_path / "c" / "kvstore.db") as db:
+            family = db.family("diskcache values")
+            for key in list(family.keys()):
+                family.put(key, payload)
+        raw = not payload or payload[0] >> 4 != 4
+        for key in ("a", ("k", 1)):
+            value = cache.get(key)
+            assert value is None or (raw and isinstance(value, (bytes, str, int, float))), payload
+        cache.pull()
+        cache.set("a", {"x": 2})
+        assert cache["a"] == {"x": 2}
+        with kvstore.open(tmp_path / "c" / "kvstore.db") as db:
+            family = db.family("diskcache entries")
+            for key in list(family.keys()):
+                family.put(key, payload)
+        cache.get("a", tag=True)
+        cache.set("a", {"x": 3})
+        assert cache["a"] == {"x": 3}
+        cache.check(fix=True)
+        assert cache.check() == []
+        cache.close()
+    assert exploded == 0
+
+
+def test_pickle_is_used_on_request_only(tmp_path: Path) -> None:
+    with Cache(tmp_path / "c", serializer=pickle) as cache:
+        cache["a"] = collections.OrderedDict(x=1)
+        assert type(cache["a"]) is collections.OrderedDict
+        assert type(pickle.loads(pickle.dumps(cache))["a"]) is collections.OrderedDict
+    with Cache(tmp_path / "c") as cache:
+        assert cache.get("a") is None
+    with Cache(tmp_path / "s", disk_serializer=kvstore.SignedPickle("secret" * 6)) as cache:
+        cache["a"] = collections.OrderedDict(x=1)
+        assert type(cache["a"]) is collections.OrderedDict
+
+
+class Doubling(Disk):
+    """A disk as programs write them for diskcache: it changes what the base class gets."""
+
+    def put(self, key: Any) -> Any:
+        return super().put(key * 2)
+
+    def get(self, key: Any, raw: bool) -> Any:
+        whole = super().get(key, raw)
+        return whole[: len(whole) // 2]
+
+    def store(self, value: Any, read: bool, key: Any = diskcache.UNKNOWN) -> Any:
+        return super().store([value, value], read, key=key)
+
+    def fetch(self, mode: int, filename: None, value: Any, read: bool) -> Any:
+        return super().fetch(mode, filename, value, read)[0]
+
+
+@pytest.mark.parametrize("disk", [Doubling, JSONDisk])
+def test_subclass_of_disk_converts_keys_and_values(tmp_path: Path, disk: Any) -> None:
+    with Cache(tmp_path / "c", disk=disk) as cache:
+        cache["key"] = {"a": 1}
+        assert cache["key"] == {"a": 1} and list(cache) == ["key"] and cache.pop("key") == {"a": 1}
+
+
+def test_large_values_can_be_files(cache: Cache) -> None:
+    cache.set("file", io.BytesIO(b"x" * 100_000), read=True)
+    cache.set("small", b"y")
+    with cache.read("file") as file:
+        assert file.read(3) == b"xxx"
+    assert cache["file"] == b"x" * 100_000 and cache.get("small", read=True) == b"y"
+
+
+# Settings and eviction
+
+
+def test_settings_are_stored_in_the_file(tmp_path: Path) -> None:
+    with Cache(tmp_path / "c", size_limit=1000, eviction_policy="least-recently-used", disk_min_file_size=5):
+        pass
+    with Cache(tmp_path / "c", cull_limit=3, sqlite_mmap_size=5) as cache:
+        assert (cache.size_limit, cache.eviction_policy, cache.disk_min_file_size) == (1000, "least-recently-used", 5)
+        assert cache.disk.min_file_size == 5 and cache.reset("cull_limit") == 3
+        cache.reset("cull_limit", 4, update=False)
+    with Cache(tmp_path / "c") as cache:
+        assert cache.cull_limit == 3
+    for wrong in ({"eviction_policy": "fifo"}, {"disk": object}):
+        with pytest.raises(ValueError):
+            Cache(tmp_path / "c", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unknown setting size_limits"):
+        Cache(tmp_path / "c", size_limits=1)
+
+
+@pytest.mark.parametrize("policy", ["least-recently-stored", "least-recently-used", "least-frequently-used"])
+def test_cache_stays_near_its_size_limit(tmp_path: Path, policy: str) -> None:
+    with Cache(tmp_path / "c", size_limit=1_000_000, eviction_policy=policy) as cache:
+        for number in range(3000):
+            cache[number] = b"x" * 1000
+            cache.get(0)
+        assert cache.volume() < 1_200_000 and 300 < len(cache) < 1000
+        assert (0 in cache) == (policy != "least-recently-stored") and 2999 in cache
+        assert cache.check() == []
+
+
+def test_uses_are_stored_by_the_next_write_of_any_kind(tmp_path: Path) -> None:
+    with Cache(tmp_path / "c", eviction_policy="least-recently-used") as cache:
+        for key in "abc":
+            cache[key] = 1
+            time.sleep(0.002)
+        cache.get("a")
+        cache.close()  # stores the use
+        other = Cache(tmp_path / "c", size_limit=0, cull_limit=1)
+        other["d"] = 1
+        assert list(other) == ["a", "c", "d"]
+        other.close()
+
+
+def test_counts_are_added_over_processes(tmp_path: Path) -> None:
+    with Cache(tmp_path / "c") as one, Cache(tmp_path / "c") as two:
+        one.stats(enable=True)
+        two.stats(enable=True)
+        one["a"] = 1
+        one.get("a"), two.get("a"), two.get("b")
+        two.close()
+        assert one.stats(reset=True) == (2, 1) and one.stats(enable=False) == (0, 0)
+
+
+# The other classes
+
+
+def test_caches_below_a_fanout_cache(tmp_path: Path) -> None:
+    with FanoutCache(tmp_path / "f", shards=4) as cache:
+        cache.cache("a/b", size_limit=5)["k"] = 1
+        cache.deque("d", maxlen=2).extend([1, 2, 3])
+        cache.index("i")["k"] = 2
+        assert cache.cache("a/b") is cache.cache("a/b")
+        assert os.path.isdir(tmp_path / "f" / "cache" / "a" / "b")
+        for name in ("", "a/../..", "..", "/a"):
+            with pytest.raises(ValueError):
+                cache.cache(name)
+    assert list(Deque(directory=tmp_path / "f" / "deque" / "d")) == [2, 3]
+    assert Index(str(tmp_path / "f" / "index" / "i")) == {"k": 2}
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.sampled_from(
+    ["append", "appendleft", "pop", "popleft", "rotate", "reverse", "remove", "set", "del", "extendleft"]),
+    st.integers(-4, 4)), max_size=20), st.sampled_from([None, 3]))  # fmt: skip
+def test_deque_matches_collections_deque(calls: list[tuple[str, int]], maxlen: Any) -> None:
+    mine, model = Deque(maxlen=maxlen), collections.deque[int](maxlen=maxlen)
+    try:
+        for name, number in calls:
+            results: list[Any] = []
+            for deque in (mine, model):
+                try:
+                    if name in ("pop", "popleft", "reverse"):
+                        results.append(getattr(deque, name)())
+                    elif name == "set":
+                        deque[number] = number  # type: ignore[index]
+                    elif name == "del":
+                        del deque[number]  # type: ignore[attr-defined]
+                    elif name == "extendleft":
+                        deque.extendleft([number, number + 1])
+                    else:
+                        results.append(getattr(deque, name)(number))
+                except (IndexError, ValueError) as error:
+                    results.append(type(error))
+            assert len(results) < 2 or results[0] == results[1], name
+            assert list(mine) == list(model) and mine == list(model), name
+            for index in range(-len(model), len(model)):
+                assert mine[index] == model[index]
+    finally:
+        mine.cache.close()
+        shutil.rmtree(mine.directory)
+
+
+def test_index_is_an_ordered_mapping() -> None:
+    index, model = Index([("b", 1), ("a", 2)], c=3), collections.OrderedDict([("b", 1), ("a", 2), ("c", 3)])
+    assert index == model and index == dict(model) and list(index.items()) == list(model.items())
+    assert index != collections.OrderedDict([("a", 2), ("b", 1), ("c", 3)]) and index == {"a": 2, "b": 1, "c": 3}
+    index["b"] = 5  # keeps its place
+    assert index.popitem(last=False) == ("b", 5) and index.setdefault("n", 7) == 7 and index.peekitem() == ("n", 7)
+    with pytest.raises(KeyError):
+        index.pop("none")
+    assert index.pop("none", 1) == 1 and index.push("value") == 500_000_000_000_000 and index.pull()[1] == "value"
+    assert pickle.loads(pickle.dumps(index)) == index
+    shutil.rmtree(index.directory)
+
+
+def test_semaphore_and_locks_refuse_a_release_too_many(cache: Cache) -> None:
+    for lock in (diskcache.RLock(cache, "r"), diskcache.BoundedSemaphore(cache, "s", value=2)):
+        with lock:
+            pass
+        with pytest.raises(AssertionError, match="un-acquired"):
+            lock.release()
+
+
+def test_throttle_and_barrier(cache: Cache) -> None:
+    clock = [0.0]
+    calls = []
+
+    @diskcache.throttle(
+        cache, 2, 1, time_func=lambda: clock[0], sleep_func=lambda s: clock.__setitem__(0, clock[0] + s)
+    )
+    def limited() -> None:
+        calls.append(clock[0])
+
+    for _ in range(6):
+        limited()
+    assert calls == pytest.approx([0, 0, 0.5, 1, 1.5, 2])
+
+    inside = []
+
+    @diskcache.barrier(cache, diskcache.Lock)
+    def alone() -> None:
+        inside.append(1)
+        assert len(inside) == 1
+        time.sleep(0.01)
+        inside.pop()
+
+    threads = [threading.Thread(target=alone) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_memoized_function_goes_on_without_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(tmp_path / "c")
+    calls = []
+
+    @cache.memoize(expire=60, tag="f", ignore={"verbose"})
+    def double(number: int, verbose: bool = False) -> int:
+        calls.append(number)
+        return number * 2
+
+    assert [double(2), double(2, verbose=True), double(3)] == [4, 4, 6] and calls == [2, 3]
+    assert cache[double.__cache_key__(2)] == 4 and cache.evict("f") == 2  # type: ignore[attr-defined]
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise kvstore.FullError("the disk is full")
+
+    monkeypatch.setattr(cache, "set", fail)
+    assert double(5) == 10
+    monkeypatch.setattr(cache, "get", fail)
+    assert double(5) == 10
+    with pytest.raises(TypeError, match="parentheses"):
+        cache.memoize(double)  # type: ignore[arg-type]
+    cache.close()
+
+
+# The copy of a cache of diskcache
+
+
+def _old_cache(directory: Path) -> None:
+    """Write a file as diskcache 5.6 does: its table, with the columns that a copy reads."""
+    directory.mkdir()
+    con = sqlite3.connect(directory / "cache.db")
+    con.execute(
+        "CREATE TABLE Cache(rowid INTEGER PRIMARY KEY, key BLOB, raw INTEGER, store_time REAL, expire_time REAL, "
+        "access_time REAL, access_count INTEGER DEFAULT 0, tag BLOB, size INTEGER DEFAULT 0, mode INTEGER DEFAULT 0, "
+        "filename TEXT, value BLOB)"
+    )
+    (directory / "big.val").write_bytes(b"z" * 70_000)
+    rows = [
+        ("text", 1, None, "t", 1, None, "value"),
+        (7, 1, time.time() + 100, None, 1, None, 5),
+        (b"bytes", 1, None, None, 2, "big.val", None),
+        ("old", 1, 5.0, None, 1, None, "expired"),
+        (pickle.dumps(("a", 1)), 0, None, None, 4, None, pickle.dumps({"x": [1]})),
+        ("bomb", 1, None, None, 4, None, pickle.dumps(Bomb())),
+    ]
+    con.executemany(
+        "INSERT INTO Cache(key, raw, expire_time, tag, mode, filename, value) VALUES(?, ?, ?, ?, ?, ?, ?)", rows
+    )
+    con.commit()
+    con.close()
+
+
+def test_copy_of_a_diskcache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from kvstore.contrib.diskcache.__main__ import main
+
+    _old_cache(tmp_path / "old")
+    assert main([str(tmp_path / "old"), str(tmp_path / "new")]) == 1
+    printed = capsys.readouterr().out
+    assert "3 entries copied, 3 skipped" in printed and "--unpickle" in printed and "expired" in printed
+    with Cache(tmp_path / "new") as cache:
+        assert list(cache) == ["text", 7, b"bytes"] and cache.get("text", tag=True) == ("value", "t")
+        assert 90 < cache.get(7, expire_time=True)[1] - time.time() < 101 and cache[b"bytes"] == b"z" * 70_000
+        assert cache.eviction_policy == "least-recently-stored"
+    global exploded
+    before = exploded
+    assert main([str(tmp_path / "old"), str(tmp_path / "new"), "--unpickle"]) == 1
+    assert exploded == before + 1  # it was asked to
+    exploded = before
+    with Cache(tmp_path / "new") as cache:
+        assert cache[("a", 1)] == {"x": [1]} and len(cache) == 5
+    assert main([str(tmp_path / "none"), str(tmp_path / "new")]) == 3
+    assert "python -m kvstore.contrib.diskcache: " in capsys.readouterr().err
+
+
+def test_module_names_are_those_of_diskcache() -> None:
+    real = pytest.importorskip("diskcache") if "diskcache" in sys.modules else None
+    names = set(real.__all__) if real else {"Cache", "FanoutCache", "Deque", "Index", "Disk", "JSONDisk", "Timeout"}
+    assert names - {"DjangoCache"} <= set(diskcache.__all__)
