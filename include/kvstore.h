@@ -307,6 +307,12 @@
 #define KVSTORE_EVICT_OLDEST 2
 
 /**
+ * Eviction policy of kvstore_set_limit: remove expired keys, then evict the keys that were written
+ * or read longest ago.
+ */
+#define KVSTORE_EVICT_LEAST_USED 3
+
+/**
  * Number of families that a store is guaranteed to support. A store may have more.
  */
 #define KVSTORE_MAX_COLUMN_FAMILIES 64
@@ -2884,7 +2890,8 @@ int kvstore_remove_encryption(KVStore *kv);
  *
  * @param max_bytes Maximum size of the data, in bytes, at least 32 pages (131072 with pages of
  *   4096 bytes); 0: no limit.
- * @param policy KVSTORE_EVICT_NONE, KVSTORE_EVICT_SOONEST or KVSTORE_EVICT_OLDEST.
+ * @param policy KVSTORE_EVICT_NONE, KVSTORE_EVICT_SOONEST, KVSTORE_EVICT_OLDEST or
+ *   KVSTORE_EVICT_LEAST_USED.
  *
  * The limit applies to the pages in use (KVStoreStats.nSizeBytes), of all families with their
  * indexes. The file is kept as short, with the exceptions in docs/how-to/limit-size.md. Unless
@@ -2908,9 +2915,16 @@ int kvstore_remove_encryption(KVStore *kv);
  * The order is that of the clock of the store. Keys written while the clock is wrong, such as on a
  * board that starts in 1970, are evicted in that order.
  *
- * KVSTORE_EVICT_OLDEST switches write tracking on, for all existing families, whose keys count as
- * written now, and for each new family. kvstore_set_write_tracking and
- * kvstore_cf_set_write_tracking cannot switch it off meanwhile. Another policy leaves it on.
+ * KVSTORE_EVICT_OLDEST and KVSTORE_EVICT_LEAST_USED switch write tracking on, for all existing
+ * families, whose keys count as written now, and for each new family. kvstore_set_write_tracking
+ * and kvstore_cf_set_write_tracking cannot switch it off meanwhile. Another policy leaves it on.
+ *
+ * With KVSTORE_EVICT_LEAST_USED, kvstore_get and other reads of single keys count as uses, and
+ * iterators do not. A handle notes them in memory, up to 4096 keys and 256 KiB of keys, and its
+ * next writes store them: the write time of a key becomes the time of its last use, at most once a
+ * minute, or when the key would be evicted otherwise. So the order is exact to a minute. Uses by
+ * handles that never write do not count, and uses since the last write are lost by
+ * kvstore_close. A handle notices the policy when it opens the store, or at its next write.
  *
  * The call is itself a write. If the data exceeds the new limit, it removes keys at once. Outside
  * a transaction it also runs a checkpoint that truncates the file and the WAL, unless other

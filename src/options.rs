@@ -143,4 +143,39 @@ pub enum Eviction {
     Soonest,
     /// Removes expired keys, then evicts the keys that were written longest ago.
     Oldest,
+    /// Removes expired keys, then evicts the keys that were written or read longest ago.
+    ///
+    /// Reads of single keys (`get` and its relatives) count as uses, and scans do not. They are
+    /// noted in memory, up to 4096 keys per handle, and the next writes of the handle store them:
+    /// the [write time](crate::Family::write_time) of a key becomes the time of its last use, at
+    /// most once a minute, or when the key would be evicted otherwise. So the order is exact to a
+    /// minute, and uses by handles that never write do not count.
+    LeastUsed,
+}
+
+impl Eviction {
+    /// Returns the policy that the file stores as `number`; [`Eviction::None`] for an unknown one.
+    pub(crate) fn from_stored(number: Option<i64>) -> Eviction {
+        match number {
+            Some(1) => Eviction::Soonest,
+            Some(2) => Eviction::Oldest,
+            Some(3) => Eviction::LeastUsed,
+            _ => Eviction::None,
+        }
+    }
+
+    /// Returns the number that the file stores for this policy.
+    pub(crate) fn stored(self) -> Option<i64> {
+        match self {
+            Eviction::None => None,
+            Eviction::Soonest => Some(1),
+            Eviction::Oldest => Some(2),
+            Eviction::LeastUsed => Some(3),
+        }
+    }
+
+    /// Returns `true` if the policy compares write times, so that every family must have them.
+    pub(crate) fn needs_write_times(self) -> bool {
+        matches!(self, Eviction::Oldest | Eviction::LeastUsed)
+    }
 }

@@ -4,6 +4,7 @@
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 
 use anstyle::{AnsiColor, Style};
+use kvstore::Eviction;
 
 use crate::json::Object;
 use crate::progress::Interrupt;
@@ -172,6 +173,16 @@ pub fn count(number: u64) -> String {
 /// Formats a number of keys: `1 key`, `2 keys`.
 pub fn keys(number: u64) -> String {
     format!("{} {}", count(number), if number == 1 { "key" } else { "keys" })
+}
+
+/// Returns the name of an eviction policy, as options, output and dumps have it.
+pub fn eviction_name(eviction: Eviction) -> &'static str {
+    match eviction {
+        Eviction::Soonest => "soonest",
+        Eviction::Oldest => "oldest",
+        Eviction::LeastUsed => "least-used",
+        _ => "none",
+    }
 }
 
 #[cfg(test)]

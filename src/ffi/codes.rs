@@ -118,6 +118,9 @@ pub const KVSTORE_EVICT_SOONEST: c_int = 1;
 /// Eviction policy of kvstore_set_limit: remove expired keys, then evict the keys that were written
 /// longest ago.
 pub const KVSTORE_EVICT_OLDEST: c_int = 2;
+/// Eviction policy of kvstore_set_limit: remove expired keys, then evict the keys that were written
+/// or read longest ago.
+pub const KVSTORE_EVICT_LEAST_USED: c_int = 3;
 
 /// Number of families that a store is guaranteed to support. A store may have more.
 pub const KVSTORE_MAX_COLUMN_FAMILIES: c_int = 64;

@@ -4,7 +4,9 @@ use std::ffi::c_int;
 
 use super::args::{bad_argument, optional_output};
 use super::call::call;
-use super::codes::{KVSTORE_EVICT_NONE, KVSTORE_EVICT_OLDEST, KVSTORE_EVICT_SOONEST, KVSTORE_OK};
+use super::codes::{
+    KVSTORE_EVICT_LEAST_USED, KVSTORE_EVICT_NONE, KVSTORE_EVICT_OLDEST, KVSTORE_EVICT_SOONEST, KVSTORE_OK,
+};
 use super::types::KVStore;
 use crate::{Eviction, SizeLimit};
 
@@ -13,7 +15,8 @@ use crate::{Eviction, SizeLimit};
 ///
 /// @param max_bytes Maximum size of the data, in bytes, at least 32 pages (131072 with pages of
 ///   4096 bytes); 0: no limit.
-/// @param policy KVSTORE_EVICT_NONE, KVSTORE_EVICT_SOONEST or KVSTORE_EVICT_OLDEST.
+/// @param policy KVSTORE_EVICT_NONE, KVSTORE_EVICT_SOONEST, KVSTORE_EVICT_OLDEST or
+///   KVSTORE_EVICT_LEAST_USED.
 ///
 /// The limit applies to the pages in use (KVStoreStats.nSizeBytes), of all families with their
 /// indexes. The file is kept as short, with the exceptions in docs/how-to/limit-size.md. Unless
@@ -37,9 +40,16 @@ use crate::{Eviction, SizeLimit};
 /// The order is that of the clock of the store. Keys written while the clock is wrong, such as on a
 /// board that starts in 1970, are evicted in that order.
 ///
-/// KVSTORE_EVICT_OLDEST switches write tracking on, for all existing families, whose keys count as
-/// written now, and for each new family. kvstore_set_write_tracking and
-/// kvstore_cf_set_write_tracking cannot switch it off meanwhile. Another policy leaves it on.
+/// KVSTORE_EVICT_OLDEST and KVSTORE_EVICT_LEAST_USED switch write tracking on, for all existing
+/// families, whose keys count as written now, and for each new family. kvstore_set_write_tracking
+/// and kvstore_cf_set_write_tracking cannot switch it off meanwhile. Another policy leaves it on.
+///
+/// With KVSTORE_EVICT_LEAST_USED, kvstore_get and other reads of single keys count as uses, and
+/// iterators do not. A handle notes them in memory, up to 4096 keys and 256 KiB of keys, and its
+/// next writes store them: the write time of a key becomes the time of its last use, at most once a
+/// minute, or when the key would be evicted otherwise. So the order is exact to a minute. Uses by
+/// handles that never write do not count, and uses since the last write are lost by
+/// kvstore_close. A handle notices the policy when it opens the store, or at its next write.
 ///
 /// The call is itself a write. If the data exceeds the new limit, it removes keys at once. Outside
 /// a transaction it also runs a checkpoint that truncates the file and the WAL, unless other
@@ -61,6 +71,7 @@ pub unsafe extern "C" fn kvstore_set_limit(kv: *mut KVStore, max_bytes: i64, pol
                 KVSTORE_EVICT_NONE => Eviction::None,
                 KVSTORE_EVICT_SOONEST => Eviction::Soonest,
                 KVSTORE_EVICT_OLDEST => Eviction::Oldest,
+                KVSTORE_EVICT_LEAST_USED => Eviction::LeastUsed,
                 other => {
                     return bad_argument(&format!("eviction policy {other}: pass one of KVSTORE_EVICT_*"));
                 }
@@ -106,6 +117,7 @@ pub unsafe extern "C" fn kvstore_get_limit(
                 output.set(match limit.map(|limit| limit.eviction) {
                     Some(Eviction::Soonest) => KVSTORE_EVICT_SOONEST,
                     Some(Eviction::Oldest) => KVSTORE_EVICT_OLDEST,
+                    Some(Eviction::LeastUsed) => KVSTORE_EVICT_LEAST_USED,
                     Some(Eviction::None) | None => KVSTORE_EVICT_NONE,
                 });
             }

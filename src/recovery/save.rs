@@ -66,11 +66,7 @@ impl Saving {
     /// Sets the size limit of the damaged store on the new store, and closes the new store.
     pub(super) fn finish(self, contents: &Contents, tell: Tell<'_>) -> Result<()> {
         if let Some(max_bytes @ 1..) = contents.max_bytes {
-            let eviction = match contents.eviction {
-                Some(1) => Eviction::Soonest,
-                Some(2) => Eviction::Oldest,
-                _ => Eviction::None,
-            };
+            let eviction = Eviction::from_stored(contents.eviction);
             let limit = SizeLimit::new(max_bytes.unsigned_abs(), eviction);
             // Setting a limit may evict rows, but no saved row may be evicted. `take_limit` fails
             // if rows would have to be evicted.

@@ -26,9 +26,10 @@ impl Store {
     /// needs more pages than are available fails with [`Full`](crate::ErrorKind::Full), and a
     /// transaction of the caller stays open. Deletions and purges never fail for the limit.
     ///
-    /// **Write tracking.** [`Eviction::Oldest`](crate::Eviction::Oldest) switches write tracking on
-    /// for existing families, whose keys count as written now, and for families created later.
-    /// Changing to another policy does not switch it off.
+    /// **Write tracking.** [`Eviction::Oldest`](crate::Eviction::Oldest) and
+    /// [`Eviction::LeastUsed`](crate::Eviction::LeastUsed) switch write tracking on for existing
+    /// families, whose keys count as written now, and for families created later. Changing to
+    /// another policy does not switch it off.
     ///
     /// The call itself is a write: it removes keys if the data exceeds the new limit. Outside a
     /// transaction, a call that changes the limit also runs a checkpoint, which shortens the file

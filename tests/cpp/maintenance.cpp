@@ -80,7 +80,7 @@ SCENARIO(store_with_limit_evicts_or_throws_full) {
     CHECK(db.limit().max_bytes == 0 && db.limit().policy == kvstore::eviction::none);
     THROWS(error, db.set_limit(1000));
     THROWS(error, db.set_limit(-1));
-    db.set_limit(256 << 10, kvstore::eviction::oldest);
+    db.set_limit(256 << 10, kvstore::eviction::least_used);
     for (int i = 0; i < 1000; i++) {
         db.put(std::to_string(i), std::string(1000, 'x'));
     }

@@ -10,7 +10,7 @@ import pytest
 import kvstore
 
 
-@pytest.mark.parametrize("policy", ["soonest", "oldest"])
+@pytest.mark.parametrize("policy", ["soonest", "oldest", "least-used"])
 def test_keys_are_evicted_in_policy_order(policy: str) -> None:
     with kvstore.open(":memory:") as db:
         db.limit(256 << 10, policy)

@@ -10,7 +10,7 @@ use crate::bytes::Form;
 use crate::context::Context;
 use crate::failure::{Answer, Result};
 use crate::json::Object;
-use crate::output::{BOLD, DIM, WARN, count, size};
+use crate::output::{BOLD, DIM, WARN, count, eviction_name, size};
 use crate::progress::Spinner;
 use crate::store_arg::{self, Purpose, StoreArgs};
 use crate::system;
@@ -92,14 +92,6 @@ fn count_keys(store: &Store, name: &str) -> Result<Keys> {
     let (live, all) = (family.count_live()?, family.count()?);
     let expired = all.saturating_sub(live);
     Ok(Keys { live, expired, with_ttl: family.count_with_ttl()?.saturating_sub(expired) })
-}
-
-pub fn eviction(eviction: Eviction) -> &'static str {
-    match eviction {
-        Eviction::Soonest => "soonest",
-        Eviction::Oldest => "oldest",
-        _ => "none",
-    }
 }
 
 impl Shown {
@@ -212,7 +204,7 @@ impl Shown {
             object.optional(name, bytes);
         }
         match self.info.size_limit {
-            Some(limit) => object.text("eviction", eviction(limit.eviction)),
+            Some(limit) => object.text("eviction", eviction_name(limit.eviction)),
             None => object.raw("eviction", "null"),
         };
     }
@@ -275,7 +267,7 @@ impl Shown {
             }
         }
         if let Some(limit) = info.size_limit {
-            lines.push(format!("eviction\t{}", eviction(limit.eviction)));
+            lines.push(format!("eviction\t{}", eviction_name(limit.eviction)));
         }
         for (family, keys) in self.families() {
             let name = Form::Text.show(family.name.as_bytes());
@@ -399,8 +391,11 @@ impl Shown {
             sizes.push(("WAL", Some(info.wal_bytes), pending));
         }
         if let Some(limit) = info.size_limit {
-            let note =
-                format!("{} used, eviction {}", share(used(info), limit.max_bytes), eviction(limit.eviction));
+            let note = format!(
+                "{} used, eviction {}",
+                share(used(info), limit.max_bytes),
+                eviction_name(limit.eviction)
+            );
             sizes.push(("limit", Some(limit.max_bytes), note));
         }
         sizes

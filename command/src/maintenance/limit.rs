@@ -6,7 +6,7 @@ use kvstore::{Eviction, SizeLimit, Store};
 use crate::context::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::json::Object;
-use crate::output::size;
+use crate::output::{eviction_name, size};
 use crate::store_arg::{Purpose, StoreFirst, shown};
 
 /// Show or set the size limit of a store
@@ -46,6 +46,8 @@ enum Evict {
     Soonest,
     /// Expired keys, then those written longest ago
     Oldest,
+    /// Expired keys, then those written or read longest ago
+    LeastUsed,
 }
 
 fn parse_size(word: &str) -> std::result::Result<Size, String> {
@@ -83,7 +85,7 @@ impl LimitArgs {
             (to, evict) => self.set(&self.store.open(Purpose::Write, &context.secrets)?, to, evict)?,
         };
         let out = &mut context.out;
-        let evict = limit.map(|limit| crate::inspect::info::eviction(limit.eviction));
+        let evict = limit.map(|limit| eviction_name(limit.eviction));
         if out.json {
             let mut object = Object::new();
             object.optional("limit_bytes", limit.map(|limit| limit.max_bytes));
@@ -134,6 +136,7 @@ impl From<Evict> for Eviction {
             Evict::None => Eviction::None,
             Evict::Soonest => Eviction::Soonest,
             Evict::Oldest => Eviction::Oldest,
+            Evict::LeastUsed => Eviction::LeastUsed,
         }
     }
 }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use crate::failure::{Result, refused};
 use crate::json::Object;
+use crate::output::eviction_name;
 
 /// Version of the dump format that is written and read, in the header line of a dump.
 pub const VERSION: u64 = 1;
@@ -29,7 +30,7 @@ pub fn write_header(object: &mut Object, limit: Option<SizeLimit>, now_ms: i64) 
         .number("dumped_ms", now_ms);
     if let Some(SizeLimit { max_bytes, eviction }) = limit {
         let mut inner = Object::new();
-        inner.number("max_bytes", max_bytes).text("eviction", name_of(eviction));
+        inner.number("max_bytes", max_bytes).text("eviction", eviction_name(eviction));
         object.object("limit", &mut inner);
     }
     object
@@ -69,14 +70,6 @@ pub fn write_row<'o>(
 
 pub fn write_end(object: &mut Object, families: u64, keys: u64) -> &mut Object {
     object.clear().bool("end", true).number("families", families).number("keys", keys)
-}
-
-fn name_of(eviction: Eviction) -> &'static str {
-    match eviction {
-        Eviction::Soonest => "soonest",
-        Eviction::Oldest => "oldest",
-        _ => "none",
-    }
 }
 
 /// A parsed line of a dump.
@@ -210,7 +203,8 @@ fn limit(limits: Limits) -> std::result::Result<SizeLimit, String> {
         "none" => Eviction::None,
         "soonest" => Eviction::Soonest,
         "oldest" => Eviction::Oldest,
-        other => return Err(format!("the eviction \"{other}\" is not none, soonest or oldest")),
+        "least-used" => Eviction::LeastUsed,
+        other => return Err(format!("the eviction \"{other}\" is not none, soonest, oldest or least-used")),
     };
     Ok(SizeLimit::new(limits.max_bytes, eviction))
 }
@@ -297,7 +291,7 @@ mod tests {
     #[test]
     fn written_lines_parse() {
         let mut object = Object::new();
-        let limit = Some(SizeLimit::new(1 << 40, Eviction::Oldest));
+        let limit = Some(SizeLimit::new(1 << 40, Eviction::LeastUsed));
         assert!(
             matches!(parse(write_header(&mut object, limit, 5).line()), Ok(Line::Header { limit: read }) if read == limit)
         );

@@ -9,7 +9,6 @@ use super::schema::{self, Settings, Tables};
 use super::settings_cache::Known;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
-use crate::options::Eviction;
 
 impl Db {
     /// Creates a family, inside a write transaction. Returns `false` if the family exists already.
@@ -21,7 +20,7 @@ impl Db {
         self.settings.borrow_mut().of.remove(tables.family());
         self.family_changed(tables, true);
         self.make_family(tables, now_ms)?;
-        if self.limit()?.is_some_and(|bound| bound.limit.eviction == Eviction::Oldest) {
+        if self.limit()?.is_some_and(|bound| bound.limit.eviction.needs_write_times()) {
             self.set_write_tracking(tables, true, now_ms)?;
         }
         Ok(true)
@@ -182,10 +181,10 @@ impl Db {
         if self.settings(tables)?.track_writes == on {
             return Ok(());
         }
-        if !on && self.limit()?.is_some_and(|bound| bound.limit.eviction == Eviction::Oldest) {
+        if !on && self.limit()?.is_some_and(|bound| bound.limit.eviction.needs_write_times()) {
             return Err(Error::invalid(
-                "write tracking cannot be turned off, because this store evicts the keys that were \
-                written longest ago",
+                "write tracking cannot be turned off, because the eviction policy of this store needs the \
+                write times",
             )
             .with_hint(Hint::ChangeEviction));
         }

@@ -60,6 +60,7 @@ impl Db {
     pub(super) fn read_limit(&self) -> Result<Option<Quota>> {
         let bound = self.read_bound()?;
         self.quota.pages.set(bound.map_or(0, |bound| bound.pages));
+        self.quota.notes_uses.set(bound.is_some_and(|bound| bound.limit.eviction == Eviction::LeastUsed));
         Ok(bound)
     }
 
@@ -70,12 +71,7 @@ impl Db {
         else {
             return Ok(None);
         };
-        let eviction = match eviction {
-            Some(1) => Eviction::Soonest,
-            Some(2) => Eviction::Oldest,
-            _ => Eviction::None,
-        };
-        self.bound(SizeLimit { max_bytes, eviction }).map(Some)
+        self.bound(SizeLimit { max_bytes, eviction: Eviction::from_stored(eviction) }).map(Some)
     }
 
     fn bound(&self, limit: SizeLimit) -> Result<Quota> {
@@ -107,11 +103,7 @@ impl Db {
                 )));
             }
         }
-        let eviction = limit.and_then(|limit| match limit.eviction {
-            Eviction::None => None,
-            Eviction::Soonest => Some(1),
-            Eviction::Oldest => Some(2),
-        });
+        let eviction = limit.and_then(|limit| limit.eviction.stored());
         let max_bytes = limit.and_then(|limit| i64::try_from(limit.max_bytes).ok());
         self.in_savepoint(|db| {
             db.forget_settings();
@@ -125,7 +117,7 @@ impl Db {
 
     /// Turns on write tracking in every family if the eviction policy needs it.
     pub(super) fn track_all_if_needed(&self, now_ms: i64) -> Result<()> {
-        if self.limit()?.is_some_and(|bound| bound.limit.eviction == Eviction::Oldest) {
+        if self.limit()?.is_some_and(|bound| bound.limit.eviction.needs_write_times()) {
             let families = self.families()?;
             // SQL for all families: the `btree` engine would read the list of tables again after
             // each of them.
@@ -150,7 +142,7 @@ impl Db {
         if self.is_known_unlimited() && !self.quota.watched.get() {
             return f(self);
         }
-        let watch = self.begin_watch()?;
+        let watch = self.begin_watch(clock)?;
         let done = f(self);
         match watch {
             Some(watch) => self.end_watch(clock, &watch, done),
@@ -160,7 +152,7 @@ impl Db {
 
     #[cold]
     #[inline(never)]
-    fn begin_watch(&self) -> Result<Option<Watch>> {
+    fn begin_watch(&self, clock: &Clock) -> Result<Option<Watch>> {
         if self.limit()?.is_none() {
             self.quota.begin(false);
             return Ok(None);
@@ -171,6 +163,11 @@ impl Db {
             self.begin_savepoint()?; // a separate transaction is rolled back as a whole instead
         }
         self.quota.begin(true);
+        if self.quota.notes_uses.get()
+            && let Err(e) = self.store_uses(clock)
+        {
+            return if watch.savepoint { self.end_savepoint(Err(e)) } else { Err(e) };
+        }
         Ok(Some(watch))
     }
 
@@ -256,7 +253,9 @@ impl Db {
         let order = match bound.limit.eviction {
             Eviction::None => return Ok(used),
             Eviction::Soonest => [Some((TimeIndex::Expiry, i64::MAX)), None],
-            Eviction::Oldest => [Some((TimeIndex::Expiry, now_ms)), Some((TimeIndex::Written, i64::MAX))],
+            Eviction::Oldest | Eviction::LeastUsed => {
+                [Some((TimeIndex::Expiry, now_ms)), Some((TimeIndex::Written, i64::MAX))]
+            }
         };
         let mut keys = 0;
         for (index, last_ms) in order.into_iter().flatten() {
@@ -264,6 +263,11 @@ impl Db {
             while used > bound.pages || used > bound.comfortable() && keys < KEYS_AHEAD {
                 let Some(candidate) = candidates.next()? else { break };
                 let contents = self.contents(&candidate.tables, clock);
+                let can_be_spared = self.quota.notes_uses.get() && index == TimeIndex::Written;
+                if can_be_spared && contents.spare_if_used(&candidate.key)? {
+                    used = self.used_pages()?;
+                    continue;
+                }
                 if let Some(is_live) = contents.evict(index, candidate.time_ms, &candidate.key, now_ms)? {
                     removed.live += u64::from(is_live);
                     removed.expired += u64::from(!is_live);
@@ -492,7 +496,7 @@ fn full(limit: SizeLimit, set: bool) -> Error {
     let why = match limit.eviction {
         Eviction::None => "its policy evicts nothing",
         Eviction::Soonest => "no other key with a TTL is left to evict",
-        Eviction::Oldest => "no other key is left to evict",
+        Eviction::Oldest | Eviction::LeastUsed => "no other key is left to evict",
     };
     let what = if set { "the data is larger than" } else { "the store has reached" };
     Error::over_limit(format!("{what} the size limit of {} bytes, and {why}", limit.max_bytes))

@@ -13,7 +13,8 @@
 //! - [`purge`]: removal of expired keys of all families.
 //! - [`catalogue`]: the families and their settings, which [`settings_cache`] keeps in memory.
 //! - [`schema`]: names and definitions of the tables.
-//! - [`limit`]: the size limit of a store, and eviction; [`quota`] is its state.
+//! - [`limit`]: the size limit of a store, and eviction; [`quota`] is its state. [`uses`]: when keys
+//!   were last used.
 //!
 //! Connections and files:
 //! - [`open`]: opening. [`probe`] examines the file first. [`set_up`] prepares the connection and
@@ -87,6 +88,7 @@ mod set_up;
 mod settings_cache;
 mod store;
 mod transaction;
+mod uses;
 mod wal_cleanup;
 mod write;
 

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 
+use super::uses::Uses;
 use crate::options::{Eviction, SizeLimit};
 
 /// Divisor of the size limit in pages. The result is the reserve: the number of pages that a store
@@ -52,6 +53,10 @@ pub(super) struct QuotaTracker {
     /// Size limit of the store in pages, as it was last read from the file; 0 if the store has
     /// none. The target length of the WAL depends on it.
     pub(super) pages: Cell<u32>,
+    /// Whether reads note the uses of keys: the eviction policy was `LeastUsed` when the limit was
+    /// last read.
+    pub(super) notes_uses: Cell<bool>,
+    pub(super) uses: RefCell<Uses>,
 }
 
 /// Numbers of keys that a write has removed to stay within the size limit.

@@ -194,6 +194,9 @@ impl Contents<'_> {
             if let Some(expire_ms) = self.dead_since(head) {
                 return Ok(Met::Dead(expire_ms, visit));
             }
+            if self.db.quota.notes_uses.get() {
+                self.note_use(key, head);
+            }
             row.value(|value| Met::Live(visit(value, Expiry::of_row(head.expire_ms))))
         })?;
         Ok(met.unwrap_or(Met::Missing))

@@ -411,7 +411,7 @@ impl<'c> Contents<'c> {
 
     /// Replaces the entries of a key in the time indexes: those for the times of its old row by
     /// those for the times of its new row. Creates the key index and the expiry index if necessary.
-    fn index(self, key: &[u8], old: Option<Head>, new: Option<Head>) -> Result<()> {
+    pub(super) fn index(self, key: &[u8], old: Option<Head>, new: Option<Head>) -> Result<()> {
         let (rows, tables) = (self.rows(), self.tables);
         let expire_ms = |head: Option<Head>| head.and_then(|head| head.expire_ms);
         if !rows.index(tables, key, expire_ms(old), expire_ms(new))? {

@@ -22,7 +22,7 @@ use crate::backend::TransactionState;
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::{Direction, Family, KeyRange};
 use crate::hint::Hint;
-use crate::options::{Eviction, SizeLimit};
+use crate::options::SizeLimit;
 use crate::wait;
 
 /// Pauses of a copy between an operation that failed, perhaps temporarily, and its retry. After the
@@ -288,7 +288,7 @@ impl Run<'_> {
                 held.check()?;
             }
             let record = held.take(source)?;
-            let needs_times = to.size_limit()?.is_some_and(|limit| limit.eviction == Eviction::Oldest);
+            let needs_times = to.size_limit()?.is_some_and(|limit| limit.eviction.needs_write_times());
             for Pair { name, to: family, default_ttl, tracks, .. } in pairs {
                 if !held.has_taken(name)? {
                     let is_there = to.session().with(|db| db.family_exists(name))?;
@@ -308,7 +308,7 @@ impl Run<'_> {
                 if family.default_ttl()? != *default_ttl {
                     family.set_default_ttl(*default_ttl)?;
                 }
-                // The eviction policy `Oldest` needs the write times.
+                // The eviction policy of the target may need the write times.
                 if *tracks || !needs_times {
                     family.set_write_tracking(*tracks)?;
                 }

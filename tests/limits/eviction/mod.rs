@@ -3,6 +3,7 @@
 
 mod bursts;
 mod flash;
+mod least_used;
 mod lengths;
 mod model;
 mod processes;

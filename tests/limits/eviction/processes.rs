@@ -52,7 +52,7 @@ fn child() {
 
 #[test]
 fn limit_holds_while_processes_write_and_are_killed() {
-    for eviction in [Eviction::Soonest, Eviction::Oldest] {
+    for eviction in [Eviction::Soonest, Eviction::Oldest, Eviction::LeastUsed] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(20)));
         store.set_size_limit(Some(SizeLimit::new(LIMIT, eviction))).unwrap();

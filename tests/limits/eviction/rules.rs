@@ -8,8 +8,8 @@ use super::engines;
 use crate::common::{Random, Scratch, TestClock, kind, memory_at, numbered, python};
 
 const NOW: i64 = 1_800_000_000_000;
-const EVICTING: [Eviction; 2] = [Eviction::Soonest, Eviction::Oldest];
-const POLICIES: [Eviction; 3] = [Eviction::None, Eviction::Soonest, Eviction::Oldest];
+const EVICTING: [Eviction; 3] = [Eviction::Soonest, Eviction::Oldest, Eviction::LeastUsed];
+const POLICIES: [Eviction; 4] = [Eviction::None, Eviction::Soonest, Eviction::Oldest, Eviction::LeastUsed];
 
 /// Puts keys of some hundred bytes, with TTLs, until `n` keys are put or a put is refused. Returns
 /// the number of keys put and the kind of the error.

@@ -37,7 +37,9 @@ enum class eviction : int {
     /// Removes expired keys, then the keys with the earliest expiry time; never a key without one.
     soonest = KVSTORE_EVICT_SOONEST,
     /// Removes expired keys, then the keys that were written longest ago.
-    oldest = KVSTORE_EVICT_OLDEST
+    oldest = KVSTORE_EVICT_OLDEST,
+    /// Removes expired keys, then the keys that were written or read longest ago.
+    least_used = KVSTORE_EVICT_LEAST_USED
 };
 
 /// Size limit (quota) of a store, and its eviction policy.

@@ -30,6 +30,7 @@ POLICIES = {
     "none": lib.KVSTORE_EVICT_NONE,
     "soonest": lib.KVSTORE_EVICT_SOONEST,
     "oldest": lib.KVSTORE_EVICT_OLDEST,
+    "least-used": lib.KVSTORE_EVICT_LEAST_USED,
 }
 
 
@@ -38,7 +39,8 @@ class Limit(NamedTuple):
 
     #: The maximum size of the data in the file, in bytes; 0: no limit.
     max_bytes: int
-    #: Which keys are evicted when the limit is reached: "none", "soonest" or "oldest". See
+    #: Which keys are evicted when the limit is reached: "none", "soonest", "oldest" or
+    #: "least-used". See
     #: :meth:`Store.limit`.
     policy: str
 
@@ -244,8 +246,10 @@ class MaintenanceMethods(FamilyHandle):
             policy: "none": evict nothing; a write that would exceed the limit raises FullError.
                 "soonest": evict expired keys, then keys by expiry time, earliest first; keys
                 without a TTL stay. "oldest": evict expired keys, then keys by write time, oldest
-                first; this turns on write tracking in every family. None: keep the current policy
-                ("none" if there was no limit).
+                first; this turns on write tracking in every family. "least-used": as "oldest", and
+                reads of single keys count as writes; they are noted in memory, and stored by the
+                next writes of the same thread, at most once a minute for each key. None: keep the
+                current policy ("none" if there was no limit).
 
         Raises:
             ValueError: For a limit below 32 pages or another policy.
