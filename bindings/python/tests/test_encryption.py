@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+from helpers import run_python
 
 import kvstore
 import kvstore.aio
@@ -86,15 +87,114 @@ def test_invalid_password_is_refused_without_creating_file(path: Path) -> None:
         memory.encrypt(password="p")
 
 
-def test_plain_store_is_encrypted_by_open(path: Path) -> None:
+def test_plain_store_is_encrypted_by_open_if_asked(path: Path) -> None:
     with kvstore.open(path) as plain:
         plain["sentinel"] = "1"
         with pytest.raises(kvstore.BusyError):
-            kvstore.open(path, raw_key=KEY, busy_timeout=0)
+            kvstore.open(path, raw_key=KEY, encrypt=True, busy_timeout=0)
         assert plain["sentinel"] == b"1"
-    with kvstore.open(path, raw_key=KEY) as db:
+    with kvstore.open(path, raw_key=KEY, encrypt=True) as db:
         assert db["sentinel"] == b"1" and db.is_encrypted
         assert leaks(path.parent, b"sentinel") == []
+    with kvstore.open(path, raw_key=KEY, encrypt=True) as again:
+        assert again["sentinel"] == b"1"
+
+
+@pytest.mark.parametrize("settings", [{}, {"exclusive": True}, {"journal_mode": "delete"}, {"read_only": True}])
+def test_plain_store_with_password_is_refused_and_unchanged(
+    path: Path, secret: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    with kvstore.open(path, journal_mode=settings.get("journal_mode", "wal")) as plain:
+        plain["a"] = "1"
+    before = path.read_bytes()
+    with pytest.raises(kvstore.AuthError, match=r"app\.db: .* not encrypted: .*without password=.*encrypt=True") as caught:
+        kvstore.open(path, **secret, **settings)
+    assert caught.value.hint is kvstore.Hint.OMIT_PASSWORD
+    assert [file.name for file in path.parent.iterdir()] == ["app.db"] and path.read_bytes() == before
+    with kvstore.open(path) as db:
+        assert db["a"] == b"1" and not db.is_encrypted
+
+
+def test_plain_store_with_password_is_refused_while_it_is_open(path: Path) -> None:
+    with kvstore.open(path) as plain:
+        plain["a"] = "1"
+        with pytest.raises(kvstore.AuthError, match="not encrypted"):
+            kvstore.open(path, password="p", busy_timeout=0)
+        plain["b"] = "2"
+        assert dict(plain) == {b"a": b"1", b"b": b"2"}
+    with kvstore.open(path, exclusive=True) as alone:
+        with pytest.raises((kvstore.BusyError, kvstore.AuthError)):
+            kvstore.open(path, password="p", busy_timeout=0)
+        assert not alone.is_encrypted
+
+
+DIE_IN_TRANSACTION = """
+import os, sys, kvstore
+db = kvstore.open(sys.argv[1], journal_mode="delete", cache_size=10)
+db.put_many({f"{n}": b"a" * 3000 for n in range(200)})
+with db.transaction():
+    for n in range(200):
+        db[f"{n}"] = b"b" * 3000
+    os._exit(9)
+"""
+
+
+def test_plain_store_with_hot_journal_is_refused(path: Path) -> None:
+    killed = run_python(DIE_IN_TRANSACTION, os.fspath(path))
+    assert killed.returncode == 9 and path.with_name("app.db-journal").exists(), killed.stderr
+    with pytest.raises(kvstore.AuthError, match="encrypt=True"):
+        kvstore.open(path, password="p")
+    with kvstore.open(path) as db:
+        assert not db.is_encrypted and set(db.values()) == {b"a" * 3000}
+
+
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_new_and_empty_files_are_encrypted(path: Path, encrypt: bool) -> None:
+    path.with_name("empty.db").touch()
+    for new in (path, path.with_name("empty.db")):
+        for _ in range(2):
+            with kvstore.open(new, password="p", encrypt=encrypt) as db:
+                assert db.is_encrypted
+
+
+def test_encrypt_without_secret_is_refused(path: Path) -> None:
+    with pytest.raises(ValueError, match="password= or raw_key="):
+        kvstore.open(path, encrypt=True)
+    with pytest.raises(ValueError, match="password= or raw_key="):
+        Storage(path, "family", {"encrypt": True})
+    assert not path.exists()
+
+
+def test_plain_store_is_refused_or_encrypted_by_aio_and_storage(path: Path) -> None:
+    kvstore.open(path).close()
+
+    async def run() -> None:
+        with pytest.raises(kvstore.AuthError, match="encrypt=True"):
+            await kvstore.aio.open(path, raw_key=KEY)
+        with pytest.raises(kvstore.AuthError, match="encrypt=True"):
+            Storage(path, "family", {"raw_key": KEY}).family()
+        async with kvstore.aio.open(path, raw_key=KEY, encrypt=True) as db:
+            assert await db.is_encrypted()
+            await db.decrypt()
+            assert not await db.is_encrypted()
+            await db.put("a", "1")
+            assert await db.get("a") == b"1"
+
+    asyncio.run(run())
+    storage = Storage(path, "family", {"raw_key": KEY, "encrypt": True})
+    assert storage.store().is_encrypted
+    storage.close()
+
+
+def test_store_decrypted_elsewhere_is_not_encrypted_again(path: Path) -> None:
+    with kvstore.open(path) as db:
+        db.encrypt(raw_key=KEY)
+    with kvstore.open(path, raw_key=KEY) as db:
+        pickled = pickle.dumps(db)
+    with kvstore.open(path, raw_key=KEY) as db:
+        db.decrypt()
+    with pytest.raises(kvstore.AuthError, match="not encrypted"):
+        pickle.loads(pickled)
 
 
 @pytest.mark.parametrize("settings", [{}, {"exclusive": True}, {"journal_mode": "delete"}])
@@ -333,7 +433,7 @@ def test_encryption_works_with_asyncio(path: Path) -> None:
             await db.put("b", "2")
             await db.decrypt()
             assert await db.get("b") == b"2"
-        async with kvstore.aio.open(path, raw_key=KEY) as db:
+        async with kvstore.aio.open(path, raw_key=KEY, encrypt=True) as db:
             assert await db.is_encrypted()
 
     asyncio.run(work())

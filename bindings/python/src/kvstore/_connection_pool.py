@@ -22,6 +22,7 @@ from typing import Any, Callable, Optional
 from kvstore._errors import BusyError, Failure, MisuseError, StoreIOError, exception_for, last_failure
 from kvstore._hints import Hint
 from kvstore._native import NULL, check, ffi, lib
+from kvstore._opening import open_handle
 from kvstore._path import absolute, file_id, is_in_memory, is_remote
 from kvstore._time import Clock, register, unregister
 
@@ -182,14 +183,17 @@ class ConnectionPool:
     """
 
     __slots__ = (
-        "clock", "clock_context", "closed", "closed_count", "closed_counters", "config", "connections", "file_id", "guard",
-        "idle", "in_memory", "last_busy", "opening", "path", "pid", "remote", "secret", "single",
+        "clock", "clock_context", "closed", "closed_count", "closed_counters", "config", "connections", "encrypts", "file_id",
+        "guard", "idle", "in_memory", "last_busy", "opening", "path", "pid", "remote", "secret", "single",
     )  # fmt: skip
 
-    def __init__(self, path: bytes, config: Any, single: bool, secret: Optional[bytes] = None) -> None:
+    def __init__(
+        self, path: bytes, config: Any, single: bool, secret: Optional[bytes] = None, encrypts: bool = False
+    ) -> None:
         """Store the path and the settings with which connections are opened later.
 
-        ``single``: all threads share one connection.
+        ``single``: all threads share one connection. ``encrypts``: a store that is not encrypted is
+        encrypted with ``secret`` in place.
         """
         self.in_memory = is_in_memory(path)
         #: Whether the store is on a server. The path is then its URL, and times are the server's.
@@ -207,6 +211,8 @@ class ConnectionPool:
         self.config = config
         #: The password or key of the file, or None.
         self.secret = secret
+        #: Whether opening the file with the secret may encrypt it.
+        self.encrypts = encrypts
         #: False: one connection per thread. True: one connection for all threads, replaced by its
         #: checkout once it is open.
         self.single: Any = self.in_memory or (single and not self.remote)
@@ -271,14 +277,7 @@ class ConnectionPool:
         with self.guard:  # a change of the secret waits until this connection is open
             self.opening[connection] = None
         try:
-            secret = self.secret
-            if secret is None:
-                rc = lib.kvstore_open_v2(self.path, connection.out, self.config)
-            else:
-                rc = lib.kvstore_open_encrypted(self.path, secret, len(secret), connection.out, self.config)
-            if rc == lib.KVSTORE_ERROR:
-                raise last_failure(NULL).rejected()
-            check(rc)
+            open_handle(self.path, self.secret, self.encrypts, connection.out, self.config)
             connection.opened()
             self.connections.append(connection)
         finally:

@@ -93,7 +93,7 @@ ADVICE: dict[Hint, str] = {
         "free disk space and retry; if there is space, the file is damaged: call integrity_check()"
     ),
     Hint.GIVE_PASSWORD: "open the store with its password= or raw_key=",
-    Hint.OMIT_PASSWORD: "open the store without password= and raw_key=, or encrypt it with encrypt()",
+    Hint.OMIT_PASSWORD: "open the store without password= and raw_key=, or encrypt it in place by opening it with encrypt=True",
     Hint.ENCRYPT: "encrypt it with encrypt()",
     Hint.REKEY: "change its password with rekey()",
     Hint.BUILD_WITH_ENCRYPTION: "install a build for which kvstore.encryption_available is True",

@@ -33,6 +33,7 @@ class Settings(TypedDict, total=False):
     small: bool
     password: Union[str, bytes, None]
     raw_key: Optional[bytes]
+    encrypt: bool
 
 
 #: The required length of a raw_key, in bytes.
@@ -63,6 +64,18 @@ def secret_of(password: Union[str, bytes, None], raw_key: Optional[bytes]) -> Op
     if not secret:
         raise ValueError("password is empty: give one, or None for a store that is not encrypted")
     return secret
+
+
+def encryption_of(settings: dict[str, Any]) -> tuple[Optional[bytes], bool]:
+    """Remove ``password``, ``raw_key`` and ``encrypt`` from the settings of :func:`kvstore.open`.
+    Return the secret, as :func:`secret_of` does, and whether an unencrypted store is to be
+    encrypted.
+    """
+    secret = secret_of(settings.pop("password", None), settings.pop("raw_key", None))
+    encrypts = bool(settings.pop("encrypt", False))
+    if encrypts and secret is None:
+        raise ValueError("encrypt=True needs password= or raw_key=: give one of them")
+    return secret, encrypts
 
 
 def configuration(

@@ -17,7 +17,7 @@ from kvstore._family_codec import CodedFamily
 from kvstore._family_expiry import default_ttl_ms
 from kvstore._family_handle import family_pointer, own_family, set_public_class
 from kvstore._native import NULL, K, V, ffi, lib
-from kvstore._options import Settings, configuration, secret_of
+from kvstore._options import Settings, configuration, encryption_of
 from kvstore._path import Path, path_bytes, redacted
 from kvstore._pickling import reduce_store
 from kvstore._store_encryption import EncryptionMethods
@@ -102,14 +102,14 @@ class Store(StoreExpiryMethods[K, V], MaintenanceMethods, EncryptionMethods, Fam
     ) -> None:
         """Open a store. Use :func:`kvstore.open`, which has the same arguments."""
         name = path_bytes(path)
-        secret = secret_of(settings.pop("password", None), settings.pop("raw_key", None))
+        secret, encrypts = encryption_of(settings)
         config, coded = configuration(**settings), coding(codec, keys)
         if coded is not None and not isinstance(self, CodedFamily):
             raise TypeError(
                 f"{type(self).__name__} does not support codec= and keys=: derive the class from "
                 "type(kvstore.open(..., codec=...))"
             )
-        pool = ConnectionPool(name, config, single=bool(settings.get("exclusive")), secret=secret)
+        pool = ConnectionPool(name, config, single=bool(settings.get("exclusive")), secret=secret, encrypts=encrypts)
         state = StoreState(pool)  # collected, and so closed, if anything below fails
         cf, pin = family_pointer(), state.pin()
         state.check(lib.kvstore_cf_get_default(pin.connection.kv, cf))
@@ -433,6 +433,7 @@ def open(  # the same name as in dbm, shelve and the builtin
     small: bool = False,
     password: Union[str, bytes, None] = None,
     raw_key: Optional[bytes] = None,
+    encrypt: bool = False,
 ) -> Any:
     """Open the store at ``path`` and return it. The file is created if it does not exist.
 
@@ -487,13 +488,16 @@ def open(  # the same name as in dbm, shelve and the builtin
             its permissions.
         small: Defaults for little memory and flash: ``cache_size`` 32, no memory map, ``wal_pages``
             64, no held reads.
-        password: Encrypt the whole file with it; a store that is not encrypted is encrypted in
-            place. Deriving the key takes about a tenth of a second or more for each connection. A
-            pickle of the store contains the password.
+        password: The password of an encrypted store; a new file is encrypted with it. Deriving the
+            key takes about a tenth of a second or more for each connection. A pickle of the store
+            contains the password.
         raw_key: A key of 32 bytes instead of a password; nothing is derived.
+        encrypt: Encrypt an existing store that is not encrypted in place, as :meth:`Store.encrypt`
+            does. Without it, ``password`` or ``raw_key`` for such a store is an AuthError.
 
     Raises:
-        AuthError: If the password or key is wrong, or missing for an encrypted file.
+        AuthError: If the password or key is wrong, or missing for an encrypted file, or given for a
+            store that is not encrypted. Nothing is changed.
         StoreIOError: If the file cannot be opened or the server cannot be reached.
         CorruptError: If the file is damaged or is not a store.
         BusyError: If another process or store object has the file open exclusively.
@@ -534,4 +538,5 @@ def open(  # the same name as in dbm, shelve and the builtin
         small=small,
         password=password,
         raw_key=raw_key,
+        encrypt=encrypt,
     )

@@ -62,12 +62,15 @@ class EncryptionMethods(FamilyHandle):
             raise InvalidError("a store in memory cannot be encrypted: open one with a path")
         with state.exclusive(keep=False):
             pool.single = bool(pool.single)
-            pool.secret = secret
+            encrypts = pool.encrypts
+            pool.secret, pool.encrypts = secret, True
             try:
                 state.checkout()  # opening with the secret encrypts the file
             except BaseException:
                 pool.secret = None
                 raise
+            finally:
+                pool.encrypts = encrypts
 
     def rekey(self, *, password: Union[str, bytes, None] = None, raw_key: Optional[bytes] = None) -> None:
         """Replace the password or key of an encrypted store, in place.

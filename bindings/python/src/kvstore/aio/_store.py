@@ -307,7 +307,7 @@ class Store(Families[K, V]):
                     )
                 with kvstore.open(settings.path, **settings.options) as store:
                     convert(store)
-                rest = {name: value for name, value in settings.options.items() if name not in ("password", "raw_key")}
+                rest = {name: value for name, value in settings.options.items() if name not in ("password", "raw_key", "encrypt")}
                 settings.options = {**rest, "password": password, "raw_key": raw_key}
             except BaseException as e:
                 error = e

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Optional, TypeVar
 
 import kvstore
 from kvstore import Family, Store
-from kvstore._options import choice, configuration, count, secret_of
+from kvstore._options import choice, configuration, count, encryption_of
 from kvstore._path import has_scheme
 from kvstore._store_maintenance import POLICIES
 from kvstore._write_purge import PURGE_PER_WRITE
@@ -112,7 +112,7 @@ class Storage:
             raise TypeError("policy= needs a size limit: give max_bytes= too")
         settings = {setting: value for setting, value in options.items() if setting not in _OWN_OPTIONS}
         without_secret = dict(settings)  # check the settings now, not on first use
-        secret_of(without_secret.pop("password", None), without_secret.pop("raw_key", None))
+        encryption_of(without_secret)
         configuration(**without_secret)
         if options.get("max_bytes") is not None:
             count(options["max_bytes"], "max_bytes")

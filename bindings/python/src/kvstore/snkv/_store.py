@@ -543,7 +543,8 @@ class KVStore(_Entries):
 
     @classmethod
     def open_encrypted(cls, path: Optional[str], password: Union[str, bytes]) -> Self:
-        """Open or create an encrypted store; a store that is not encrypted is encrypted in place.
+        """Open or create an encrypted store; a store that is not encrypted is encrypted in place, as
+        in SNKV.
 
         Raises AuthError if the password is wrong.
         """
