@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import queue
 import random
 import subprocess
@@ -241,6 +242,52 @@ def test_queue_codec_encodes_values(store: kvstore.Store) -> None:
     with pytest.raises(TypeError):
         jobs.put_many([1, {1, 2}])
     assert jobs.sizes() == QueueSizes(0, 0, 1, 0)
+
+
+def test_queue_uses_codec_of_its_store(tmp_path: Path) -> None:
+    with kvstore.open(tmp_path / "a.db", codec=kvstore.JSON, keys=str) as coded:
+        jobs = Queue(coded, "jobs")
+        jobs.put({"a": [1, None]})
+        jobs.put("text")
+        assert [message.value for message in jobs.get_many(5)] == [{"a": [1, None]}, "text"]
+        with pytest.raises(TypeError):
+            jobs.put({1, 2})
+        again = pickle.loads(pickle.dumps(jobs))
+        jobs.put([2])
+        assert take(again).value == [2]
+        for codec, value in ((None, b"[3]"), (kvstore.TEXT, "[3]"), (kvstore.DATA, (3,))):
+            own: Queue[Any] = Queue(coded, f"own {codec}", codec=codec)
+            own.put(value)
+            looked = Queue(coded, f"own {codec}", codec=None).peek()
+            assert looked is not None and (codec is kvstore.DATA or looked.value == b"[3]")
+            assert take(pickle.loads(pickle.dumps(own))).value == value
+    with kvstore.open(tmp_path / "b.db", keys=str) as plain:
+        bare = Queue(plain, "jobs")
+        bare.put("text")
+        assert take(bare).value == b"text"
+
+
+def test_codec_without_dumps_is_refused(store: kvstore.Store) -> None:
+    with pytest.raises(TypeError, match="no method dumps"):
+        Queue(store, "jobs", codec=object())
+
+
+def test_unreadable_value_becomes_dead_letter_without_max_attempts(store: kvstore.Store, clock: Clock) -> None:
+    Queue(store, "jobs").put_many([b"no json", b"1"])
+    jobs = Queue(store, "jobs", codec=json, visibility=30, max_attempts=None)
+    for attempt in range(5):
+        assert jobs.sizes().dead == 0
+        with pytest.raises(ValueError):
+            take(jobs)
+        if attempt == 0:
+            message = take(jobs)
+            assert message.value == 1
+            message.ack()
+        clock.advance(30)
+    assert jobs.sizes() == QueueSizes(0, 0, 0, 1)
+    assert [dead.attempts for dead in jobs.dead_letters()] == [5]
+    assert jobs.redrive() == 1
+    assert take(Queue(store, "jobs")).value == b"no json"
 
 
 def test_unreadable_value_becomes_dead_letter(store: kvstore.Store) -> None:

@@ -257,7 +257,9 @@ def recipes(store: kvstore.Store[str, str]) -> None:
     with kvstore.recipes.Lock(store, "l", ttl=timedelta(minutes=1)) as lock:
         assert_type(lock, kvstore.recipes.Lock)
         assert_type(lock.fencing_token, int)
-    assert_type(kvstore.recipes.Queue(store, "q").get().value, bytes)
+    assert_type(kvstore.recipes.Queue(store, "q").get().value, str)
+    assert_type(kvstore.recipes.Queue(store, "q", codec=None).get().value, bytes)
+    assert_type(kvstore.recipes.Queue(kvstore.open("x"), "q").get().value, bytes)
     kvstore.recipes.Queue(store, "q", codec=kvstore.JSON).put({"a": 1})
     kvstore.recipes.Queue(store, "q").put({"a": 1})  # type: ignore[arg-type]
     kvstore.recipes.Lock("path", "l")  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import time
 from typing import Any, Callable, Optional, TypeVar, Union
 
 from kvstore import FOREVER, Error, Family, Store, Transaction
+from kvstore._codec import coding
 from kvstore._time import Duration, duration_ms, ttl_ms
 from kvstore._transaction import in_one_transaction
 from kvstore._wait_queue import WaitQueue
@@ -49,6 +50,19 @@ def family_of(store: Store[Any, Any], name: str) -> Family:
         kind = type(store)
         raise TypeError(f"store must be a kvstore.Store, not {kind.__module__}.{kind.__qualname__}")
     return store.family(name, create=True, codec=None, keys=bytes)
+
+
+#: The default of ``codec=`` in recipes: the codec of the store.
+OF_STORE: Any = object()
+
+
+def codec_of(store: Store[Any, Any], codec: Any) -> Any:
+    """Return the codec for the values of a recipe: that of the store for OF_STORE; None for bytes.
+
+    Raises TypeError for an object without ``dumps`` and ``loads``.
+    """
+    own = store._coding if codec is OF_STORE else coding(codec, bytes)
+    return None if own is None else own.codec
 
 
 def wrote(store: Store[Any, Any]) -> None:

@@ -14,7 +14,8 @@ from typing import Any, Generic, NamedTuple, Optional, TypeVar, Union, cast, ove
 from kvstore import FOREVER, BusyError, Error, LockedError, Store
 from kvstore._time import Duration, duration_ms
 from kvstore.recipes._base import (
-    Backoff, Name, NotOwnedError, atomic, family_of, finite_ttl, in_transaction, now_ms, positive_int, reading, wake,
+    OF_STORE, Backoff, Name, NotOwnedError, atomic, codec_of, family_of, finite_ttl, in_transaction, now_ms, positive_int,
+    reading, wake,
 )  # fmt: skip
 from kvstore.recipes._queue_storage import (
     DEAD, READY, TAKEN, Changes, Meta, due, id_bytes, id_of, is_exhausted, read_counters, read_meta, reset_counters,
@@ -23,6 +24,9 @@ from kvstore.recipes._queue_storage import (
 T = TypeVar("T")
 
 _FAMILY = "recipes.queue."
+#: The number of attempts after which a message that the codec cannot decode becomes a dead letter,
+#: in a queue without ``max_attempts``.
+_UNREADABLE_ATTEMPTS = 5
 
 
 class QueueSizes(NamedTuple):
@@ -160,8 +164,11 @@ class Queue(Generic[T]):
         max_attempts: How often a message is taken before it becomes a dead letter; None: no
             maximum.
         retry_delay: Seconds or a ``timedelta`` after a ``nack`` until the message is ready again.
-        codec: An object with ``dumps`` and ``loads`` (json, pickle) for the values; None: values
-            are bytes.
+        codec: An object with ``dumps`` and ``loads`` (kvstore.JSON) for the values; None: values
+            are bytes. By default the codec of the store. All producers and consumers of a queue
+            must have the same: a message that the codec cannot decode makes ``get`` raise the
+            exception of the codec, is ready again after its visibility, and becomes a dead letter
+            after ``max_attempts``, or after 5 attempts if that is None.
 
     >>> db = kvstore.open(":memory:")
     >>> jobs = kvstore.recipes.Queue(db, "jobs")
@@ -176,6 +183,16 @@ class Queue(Generic[T]):
 
     @overload
     def __init__(
+        self: Queue[T],
+        store: Store[Any, T],
+        name: str,
+        *,
+        visibility: Duration = 30.0,
+        max_attempts: Optional[int] = 5,
+        retry_delay: Duration = 0,
+    ) -> None: ...
+    @overload
+    def __init__(
         self: Queue[bytes],
         store: Store[Any, Any],
         name: str,
@@ -183,7 +200,7 @@ class Queue(Generic[T]):
         visibility: Duration = 30.0,
         max_attempts: Optional[int] = 5,
         retry_delay: Duration = 0,
-        codec: None = None,
+        codec: None,
     ) -> None: ...
     @overload
     def __init__(
@@ -204,7 +221,7 @@ class Queue(Generic[T]):
         visibility: Duration = 30.0,
         max_attempts: Optional[int] = 5,
         retry_delay: Duration = 0,
-        codec: Any = None,
+        codec: Any = OF_STORE,
     ) -> None:
         if not isinstance(name, str):
             raise TypeError(f"name must be str, not {type(name).__name__}")
@@ -215,10 +232,11 @@ class Queue(Generic[T]):
         self._max_attempts = None if max_attempts is None else positive_int(max_attempts, "max_attempts")
         self._retry_delay = retry_delay
         self._retry_ms = _delay_ms(retry_delay, "retry_delay")
-        self._codec = codec
         self._name = name
         self._store = store
         self._family = family_of(store, _FAMILY + name)
+        self._codec = codec_of(store, codec)
+        self._own_codec = {} if codec is OF_STORE else {"codec": codec}
 
     @property
     def name(self) -> str:
@@ -231,7 +249,7 @@ class Queue(Generic[T]):
         """Add a message to the queue, and return the message's number.
 
         Args:
-            value: str or bytes-like, or what the codec accepts.
+            value: What the codec accepts; without a codec, str or bytes-like.
             delay: Seconds or a ``timedelta`` until it is ready.
         """
         return self.put_many([value], delay)[0]
@@ -261,8 +279,8 @@ class Queue(Generic[T]):
             return value.encode()
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise TypeError(
-                f"value must be str or bytes-like, not {type(value).__name__}: give the queue a codec for "
-                "other types"
+                f"value must be str or bytes-like, not {type(value).__name__}: give the queue or its store "
+                "a codec for other types"
             )
         return bytes(value)
 
@@ -285,7 +303,8 @@ class Queue(Generic[T]):
             queue.Empty: If no message is ready, or none became ready in time. BusyError: If the
             store is still busy after the timeout. This can take up to ``busy_timeout`` longer.
             Error: If it would have to wait inside a transaction, which prevents other writers from
-            putting messages.
+            putting messages. The exception of the codec if it cannot decode the message, which
+            stays taken for its visibility: call ``get`` again for the next one.
         """
         backoff = Backoff(timeout)
         visible = self._visible_ms(visibility)
@@ -312,8 +331,9 @@ class Queue(Generic[T]):
     def get_many(self, limit: int, visibility: Optional[Duration] = None) -> list[Message[T]]:
         """Take up to ``limit`` ready messages in one transaction, and return them. Does not wait.
 
-        Messages that the codec cannot decode are left out, and become ready again after their
-        visibility. If none can be decoded, the exception of the codec for the first one is raised.
+        Messages that the codec cannot decode are left out. They become ready again after their
+        visibility, and dead letters after their last attempt. If none can be decoded, the exception
+        of the codec for the first one is raised.
         """
         return self._take(positive_int(limit, "limit"), self._visible_ms(visibility))
 
@@ -325,8 +345,11 @@ class Queue(Generic[T]):
             return []
         taken = [self._message(number, meta, body) for number, meta, body in self._taken(limit, visible_ms)]
         # Undecodable messages become ready again later, as if their consumer had died, and do not
-        # block the others.
+        # block the others. A consumer with the right codec may be running elsewhere.
         readable = [message for message in taken if message._unreadable is None]
+        for message in taken:
+            if message._unreadable is not None and self._max_attempts is None and message.attempts >= _UNREADABLE_ATTEMPTS:
+                self._bury(message)
         if readable or not taken:
             return readable
         unreadable = taken[0]._unreadable
@@ -351,6 +374,15 @@ class Queue(Generic[T]):
             taken.append((number, meta, body))
         changes.write_counters()
         return taken
+
+    @atomic
+    def _bury(self, message: Message[T]) -> None:
+        """Move a message that this consumer has just taken to the dead letters."""
+        meta = self._meta_of(message)
+        if meta is not None:
+            changes = Changes(self._family, self._max_attempts)
+            changes.move(message.id, meta, DEAD)
+            changes.write_counters()
 
     def _has_some(self) -> bool:
         """Return whether a ``get`` may find a message. Only reads, and so blocks no other process.
@@ -520,7 +552,7 @@ class Queue(Generic[T]):
             "visibility": self._visibility,
             "max_attempts": self._max_attempts,
             "retry_delay": self._retry_delay,
-            "codec": self._codec,
+            **self._own_codec,
         }
         return _rebuild, (self._store, self._name, arguments)
 
