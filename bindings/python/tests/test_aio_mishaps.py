@@ -112,10 +112,16 @@ def test_other_refusals_keep_their_own_error(path: Path) -> None:
     run(path, work)
 
 
-def test_memoize_refuses_async_store_and_names_needed_type(path: Path) -> None:
+def test_memoize_refuses_plain_function_and_transaction_in_asyncio(path: Path) -> None:
+    async def function() -> int:
+        return 1
+
     async def work(db: Any) -> None:
-        with pytest.raises(TypeError, match="^store must be a kvstore.Store or kvstore.Family, not kvstore.aio.Store$"):
-            kvstore.memoize(db, ttl=5)
+        with pytest.raises(TypeError, match="async def functions only"):
+            kvstore.memoize(db, ttl=5)(len)
+        async with db.transaction() as tx:
+            with pytest.raises(TypeError, match="not a transaction"):
+                kvstore.memoize(tx, ttl=5)(function)
 
     run(path, work)
 

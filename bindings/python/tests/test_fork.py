@@ -21,7 +21,7 @@ import pytest
 from helpers import assert_clean, increment, run_python
 
 import kvstore
-from kvstore import _memoize
+from kvstore import _memoize, _memoize_results
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
@@ -548,7 +548,7 @@ def test_memoized_function_works_in_child_forked_during_counting(path: Path) -> 
         held, release = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with _memoize._counting:
+            with _memoize_results._counting:
                 held.set()
                 release.wait(PATIENCE)
 

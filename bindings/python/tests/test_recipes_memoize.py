@@ -16,7 +16,7 @@ import pytest
 from helpers import Clock
 
 import kvstore
-from kvstore import _memoize
+from kvstore import _memoize, _memoize_results
 from kvstore.recipes import memoize
 
 
@@ -253,7 +253,7 @@ def test_stale_result_is_returned_if_no_thread_can_start(store: kvstore.Store, c
     assert f() == 1
     settled()
     assert (f(), len(calls)) == (2, 2)
-    assert not _memoize._refreshing
+    assert not _memoize_results._refreshing
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,24 @@ def coded(path: Path) -> None:
     print(any_codec)
 
 
+async def memoized_in_asyncio(db: kvstore.Store, other: kvstore.aio.Store) -> None:
+    @kvstore.memoize(db, ttl=60)
+    async def size(name: str) -> int:
+        return len(name)
+
+    class Thing:
+        @kvstore.memoize(other, ttl=60, ignore="self")
+        async def size(self, name: str) -> int:
+            return len(name)
+
+    assert_type(await size("a"), int)
+    assert_type(await Thing().size("a"), int)
+    assert_type(size.cache_key("a"), bytes)
+    assert_type(await size.cache_clear(), int)
+    assert_type((await Thing().size.cache_info()).hits, int)
+    await size(5)  # type: ignore[arg-type]
+
+
 def memoized(db: kvstore.Store) -> None:
     @kvstore.memoize(db, ttl=60)
     def area(width: int, height: float = 1.0) -> float:

@@ -12,13 +12,14 @@ import functools
 import inspect
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Callable, Generic, NoReturn, Optional, Protocol, TypeVar, Union, cast, overload
 
 import kvstore
 from kvstore._native import Data, K, V
 from kvstore._time import Duration, Moment
 from kvstore.aio._batch import Batch, frozen
-from kvstore.aio._workers import Worker
+from kvstore.aio._workers import Job, Worker
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
@@ -143,6 +144,13 @@ class Family(Generic[K, V]):
         return self._runner._work(
             write, lambda worker: worker.with_families(lambda: call(worker.family(name, options)))
         )
+
+    def _memoize_jobs(self) -> FamilyJobs:
+        """Return the jobs of :func:`kvstore.memoize` on this family."""
+        store: Any = self._runner
+        if not hasattr(store, "_current_workers"):
+            raise TypeError("memoize needs a store or a family of one, not a transaction: give it the store")
+        return FamilyJobs(store, self._name)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"cannot pickle kvstore.aio.{type(self).__name__}: open the store in each process")
@@ -517,6 +525,32 @@ class Families(Family[K, V]):
         await self._work(bool(create) or default_ttl is not None or write_tracking is not None, open_it)
         made: Family[Any, Any] = Family(self, name, coding)
         return made
+
+
+class FamilyJobs:
+    """Runs functions on a family, without its codec, in the workers of its store. It is the
+    ``Jobs`` of ``_memoize_async``.
+    """
+
+    def __init__(self, store: Any, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._options: dict[str, Any] = {"codec": None, "keys": bytes}
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._store.closed)
+
+    def submit(self, write: bool, call: Callable[[kvstore.Family[Any, Any]], R]) -> Future[R]:
+        job: Job = self._store._submit(write, self._on_family(call))
+        return job.future
+
+    def submit_later(self, call: Callable[[kvstore.Family[Any, Any]], object]) -> None:
+        self._store._current_workers().pool(True).submit(Job(self._on_family(call)))
+
+    def _on_family(self, call: Callable[[kvstore.Family[Any, Any]], R]) -> Callable[[Worker], R]:
+        name, options = self._name, self._options
+        return lambda worker: worker.with_families(lambda: call(worker.family(name, options)))
 
 
 def _key_list(keys: Iterable[Any]) -> Any:

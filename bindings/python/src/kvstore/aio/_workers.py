@@ -1,6 +1,6 @@
 """Worker threads for asyncio stores, each with its own store object, and the jobs that they run.
 
-Must not depend on event loops.
+Must not depend on event loops, nor on the public modules ``kvstore`` and ``kvstore.aio``.
 
 There are two pools of workers: one writes, with a single worker, because only one writer can run at
 a time anyway; the other reads. A transaction has a worker, and so a handle, to itself from
@@ -18,10 +18,14 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Any, Callable, Optional, TypeVar
 
-import kvstore
-from kvstore import BusyError, Error, Hint, MisuseError, StoreIOError
+from kvstore._errors import BusyError, Error, MisuseError, StoreIOError
+from kvstore._family import Family
+from kvstore._hints import Hint
 from kvstore._native import WaitFlag
 from kvstore._path import absolute, file_id, is_in_memory
+from kvstore._store import Store
+from kvstore._store import open as open_store
+from kvstore._transaction import Transaction
 
 R = TypeVar("R")
 #: The function of a job, called in the worker thread.
@@ -43,9 +47,9 @@ class WorkerSettings:
         #: How often families were dropped: workers then reopen their family handles.
         self.drop_count = 0
         #: When the last failed open gave up on a locked file, and its message.
-        self._last_busy: tuple[float, str, Optional[kvstore.Hint]] = (0.0, "", None)
+        self._last_busy: tuple[float, str, Optional[Hint]] = (0.0, "", None)
 
-    def open_store(self, submitted: float, cancelled: WaitFlag) -> kvstore.Store[Any, Any]:
+    def open_store(self, submitted: float, cancelled: WaitFlag) -> Store[Any, Any]:
         """Open a store in the calling thread. All calls open the same file.
 
         ``submitted`` is the monotonic time since which the caller waits. A call that waited through
@@ -62,7 +66,7 @@ class WorkerSettings:
         if submitted < gave_up:
             raise BusyError(text, hint=hint)
         try:
-            store: kvstore.Store[Any, Any] = kvstore.open(self.path, **self.options)
+            store: Store[Any, Any] = open_store(self.path, **self.options)
         except BusyError as error:
             if not cancelled.is_set():
                 self._last_busy = time.monotonic(), str(error), error.hint
@@ -222,9 +226,9 @@ class Worker(threading.Thread):
     def __init__(self, pool: WorkerPool, first: Job) -> None:
         super().__init__(name=f"kvstore-aio-{pool.name}", daemon=True)
         self._pool = pool
-        self._store: Optional[kvstore.Store[Any, Any]] = None
+        self._store: Optional[Store[Any, Any]] = None
         #: Open families by name and options. The options are kept so that their ids stay valid.
-        self._families: dict[Any, tuple[kvstore.Family[Any, Any], dict[str, Any]]] = {}
+        self._families: dict[Any, tuple[Family[Any, Any], dict[str, Any]]] = {}
         self._clock_version = self._drop_count = 0
         #: When the current job was submitted.
         self.submitted = 0.0
@@ -238,10 +242,10 @@ class Worker(threading.Thread):
         self.inbox.put((first, True))
         #: The current transaction job, and its transaction once that has begun.
         self.tx_job: Optional[TransactionJob] = None
-        self.transaction: Optional[kvstore.Transaction] = None
+        self.transaction: Optional[Transaction] = None
 
     @property
-    def store(self) -> kvstore.Store[Any, Any]:
+    def store(self) -> Store[Any, Any]:
         """The store object of this worker, opened on first use. Only the worker's thread may use
         it.
         """
@@ -281,7 +285,7 @@ class Worker(threading.Thread):
         """Return whether the cleaner was started through this worker's store object."""
         return self._store is not None and self._store._state.cleaner is not None
 
-    def family(self, name: str, options: dict[str, Any]) -> kvstore.Family[Any, Any]:
+    def family(self, name: str, options: dict[str, Any]) -> Family[Any, Any]:
         """Return a family of the worker's store. Raises NotFoundError if the family does not exist.
         """
         if name == "default" and not options:
@@ -368,7 +372,7 @@ class Worker(threading.Thread):
                 item[0].run(self)
 
 
-def _exists(family: kvstore.Family[Any, Any]) -> bool:
+def _exists(family: Family[Any, Any]) -> bool:
     try:
         family.default_ttl  # noqa: B018 # reads from the file
     except Error:

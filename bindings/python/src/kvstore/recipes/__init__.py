@@ -14,7 +14,8 @@ expires by its TTL. ``Queue``, ``Message``, ``RateLimiter`` and ``Tags`` join a 
 their thread has open; acquiring or releasing a lock inside a transaction is an error.
 """
 
-from kvstore._memoize import CacheInfo, memoize
+from kvstore._memoize import memoize
+from kvstore._memoize_results import CacheInfo
 from kvstore.recipes._base import NotOwnedError
 from kvstore.recipes._locks import Lock, RLock, Semaphore
 from kvstore.recipes._queue import Message, Queue, QueueSizes
