@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Optional
 
 from kvstore._errors import BusyError, Failure, MisuseError, StoreIOError, exception_for, last_failure
+from kvstore._gevent import warn_if_patched_late
 from kvstore._hints import Hint
 from kvstore._native import NULL, check, ffi, lib
 from kvstore._opening import open_handle
@@ -195,6 +196,7 @@ class ConnectionPool:
         ``single``: all threads share one connection. ``encrypts``: a store that is not encrypted is
         encrypted with ``secret`` in place.
         """
+        warn_if_patched_late(lib)
         self.in_memory = is_in_memory(path)
         #: Whether the store is on a server. The path is then its URL, and times are the server's.
         self.remote = is_remote(path)

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Union
 
 import kvstore._kvstore as _kvstore
 from kvstore._errors import exception_for, last_failure
-from kvstore._kvstore import ffi, lib
+from kvstore._gevent import CooperativeLibrary, is_patched
+from kvstore._kvstore import ffi
+from kvstore._kvstore import lib as _lib
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, TypeVar
@@ -37,6 +39,7 @@ __all__ = [
     "check", "check_lengths", "copy_and_free", "ffi", "leave", "lib", "surely", "to_bytes",
 ]  # fmt: skip
 
+lib: Any = CooperativeLibrary(_lib, ffi) if is_patched() else _lib
 NULL: Any = ffi.NULL
 #: Whether this build supports encrypted stores.
 ENCRYPTION_AVAILABLE: bool = b"sqlcipher" in ffi.string(lib.kvstore_engine())
