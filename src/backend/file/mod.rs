@@ -14,7 +14,7 @@
 //! - [`catalogue`]: the families and their settings, which [`settings_cache`] keeps in memory.
 //! - [`schema`]: names and definitions of the tables.
 //! - [`limit`]: the size limit of a store, and eviction; [`quota`] is its state. [`uses`]: when keys
-//!   were last used.
+//!   were last used; [`use_notes`] are its notes in memory.
 //!
 //! Connections and files:
 //! - [`open`]: opening. [`probe`] examines the file first. [`set_up`] prepares the connection and
@@ -88,6 +88,7 @@ mod set_up;
 mod settings_cache;
 mod store;
 mod transaction;
+mod use_notes;
 mod uses;
 mod wal_cleanup;
 mod write;

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 
-use super::uses::Uses;
+use super::use_notes::UseNotes;
 use crate::options::{Eviction, SizeLimit};
 
 /// Divisor of the size limit in pages. The result is the reserve: the number of pages that a store
@@ -56,7 +56,7 @@ pub(super) struct QuotaTracker {
     /// Whether reads note the uses of keys: the eviction policy was `LeastUsed` when the limit was
     /// last read.
     pub(super) notes_uses: Cell<bool>,
-    pub(super) uses: RefCell<Uses>,
+    pub(super) uses: RefCell<UseNotes>,
 }
 
 /// Numbers of keys that a write has removed to stay within the size limit.

@@ -10,78 +10,16 @@
 //!
 //! Notes are hints: they are bounded, and lost when the connection is closed.
 
-use std::collections::HashMap;
-
 use super::connection::Db;
 use super::engine::{Engine, Head, Row};
 use super::schema::Tables;
+use super::use_notes::INTERVAL_MS;
 use super::write::Contents;
 use crate::clock::Clock;
 use crate::error::Result;
 
-/// Interval at which notes are stored. A key whose write time is not older is left out, so the
-/// write time of a key changes at most once per interval by reads.
-const INTERVAL_MS: i64 = 60_000;
-/// Maximum number of keys that are noted.
-const MOST_KEYS: usize = 4096;
-/// Maximum total length of the keys that are noted, in bytes.
-const MOST_BYTES: usize = 256 << 10;
-/// Maximum number of notes that one write stores.
-const STORED_PER_WRITE: usize = 32;
 /// Maximum number of keys to which one write gives a second chance.
 const CHANCES_PER_WRITE: u32 = 64;
-
-/// Notes of a connection.
-#[derive(Default)]
-pub(super) struct Uses {
-    /// Time of the last use of each key, in milliseconds since the Unix epoch, by family.
-    noted: HashMap<String, HashMap<Vec<u8>, i64>>,
-    /// Number of keys in `noted`.
-    keys: usize,
-    /// Total length of the keys in `noted`, in bytes.
-    bytes: usize,
-    /// Notes that the next writes store: family, key, and time of the use.
-    to_store: Vec<(String, Vec<u8>, i64)>,
-    /// When notes were last moved to `to_store`.
-    moved_ms: i64,
-    /// Number of keys to which the current write has given a second chance.
-    chances: u32,
-}
-
-impl Uses {
-    fn note(&mut self, family: &str, key: &[u8], now_ms: i64) {
-        if let Some(used_ms) = self.noted.get_mut(family).and_then(|keys| keys.get_mut(key)) {
-            *used_ms = now_ms;
-            return;
-        }
-        if self.keys < MOST_KEYS && self.bytes + key.len() <= MOST_BYTES {
-            self.keys += 1;
-            self.bytes += key.len();
-            self.noted.entry(family.to_owned()).or_default().insert(key.to_vec(), now_ms);
-        }
-    }
-
-    /// Removes the note of a key and returns the time of its last use.
-    fn take(&mut self, family: &str, key: &[u8]) -> Option<i64> {
-        let used_ms = self.noted.get_mut(family)?.remove(key)?;
-        self.keys -= 1;
-        self.bytes -= key.len();
-        Some(used_ms)
-    }
-
-    /// Returns notes for the current write to store. Once per interval, all notes are moved to the
-    /// list from which they are taken.
-    fn next_to_store(&mut self, now_ms: i64) -> Vec<(String, Vec<u8>, i64)> {
-        if self.to_store.is_empty() && !(0..INTERVAL_MS).contains(&now_ms.saturating_sub(self.moved_ms)) {
-            self.moved_ms = now_ms;
-            (self.keys, self.bytes) = (0, 0);
-            for (family, keys) in self.noted.drain() {
-                self.to_store.extend(keys.into_iter().map(|(key, used_ms)| (family.clone(), key, used_ms)));
-            }
-        }
-        self.to_store.split_off(self.to_store.len().saturating_sub(STORED_PER_WRITE))
-    }
-}
 
 impl Db {
     /// Stores some notes before a write of a store with the policy `LeastUsed`, in its transaction.
