@@ -113,6 +113,7 @@ def test_documented_django_settings_are_accepted(tmp_path: Path) -> None:
         ),
         ("requests_cache", "requests_cache", "", "assert session.cache.responses == {}\n"),
         ("dogpile", "dogpile.cache", "", "assert region.get_or_create('k', lambda: 1) == 1\n"),
+        ("py_key_value", "key_value.aio", "", "import asyncio\nasyncio.run(main())\n"),
     ],
 )  # fmt: skip
 def test_documented_framework_code_runs(
@@ -135,8 +136,8 @@ def test_docstring_examples_are_correct(tmp_path: Path, monkeypatch: pytest.Monk
 def test_documented_versions_equal_tested_versions() -> None:
     pins = (DOCS.parent / "bindings" / "python" / "contrib-tests" / "requirements.txt").read_text().lower()
     table = (DOCS / "how-to" / "frameworks.md").read_text()
-    names = r"Django|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache"
+    names = r"Django|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache|py-key-value-aio"
     named = re.findall(rf"\| ({names}) ([\d.]+) \|", table)
-    assert len(named) == 7
+    assert len(named) == 8
     for name, version in named:
         assert f"{name.lower()}=={version}." in pins

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import pickle
 from collections.abc import Iterator
@@ -183,3 +184,18 @@ def test_chosen_pickle_still_reads_pickles(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="serializer= and secret= cannot both be set"):
         KVStoreCache(tmp_path / "c.db", serializer=pickle, secret="s")
     cache.close()
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_py_key_value_refuses_planted_values(tmp_path: Path, payload: bytes) -> None:
+    errors = pytest.importorskip("key_value.aio.errors")
+    from kvstore.contrib.py_key_value import KVStoreStore
+
+    async def main() -> None:
+        async with KVStoreStore(tmp_path / "c.db") as store:
+            await store.put("a", {"x": 1})
+            assert plant(tmp_path / "c.db", payload) == 1
+            with pytest.raises(errors.DeserializationError):
+                await store.get("a")
+
+    asyncio.run(main())
