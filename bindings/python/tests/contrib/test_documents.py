@@ -114,6 +114,7 @@ def test_documented_django_settings_are_accepted(tmp_path: Path) -> None:
         ("requests_cache", "requests_cache", "", "assert session.cache.responses == {}\n"),
         ("dogpile", "dogpile.cache", "", "assert region.get_or_create('k', lambda: 1) == 1\n"),
         ("py_key_value", "key_value.aio", "", "import asyncio\nasyncio.run(main())\n"),
+        ("langgraph", "langgraph.graph", "", "assert [m.content for m in state['messages']] == ['Hi', 'Hello']\n"),
     ],
 )  # fmt: skip
 def test_documented_framework_code_runs(
@@ -136,8 +137,11 @@ def test_docstring_examples_are_correct(tmp_path: Path, monkeypatch: pytest.Monk
 def test_documented_versions_equal_tested_versions() -> None:
     pins = (DOCS.parent / "bindings" / "python" / "contrib-tests" / "requirements.txt").read_text().lower()
     table = (DOCS / "how-to" / "frameworks.md").read_text()
-    names = r"Django|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache|py-key-value-aio"
+    names = (
+        r"Django|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache|py-key-value-aio"
+        r"|langgraph-checkpoint|langgraph"
+    )
     named = re.findall(rf"\| ({names}) ([\d.]+) \|", table)
-    assert len(named) == 8
+    assert len(named) == 10
     for name, version in named:
         assert f"{name.lower()}=={version}." in pins

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,7 @@ def test_deleted_folder_is_created_again(tmp_path: Path) -> None:
             await store.put("a", {"n": 1})
             assert os.stat(tmp_path / "new" / "store.db").st_mode & 0o777 == 0o600
             shutil.rmtree(tmp_path / "new")
+            time.sleep(0.05)  # a handle looks for its file every 10 ms
             assert await store.get("a") is None
             await store.put("a", {"n": 2})
             assert await store.get("a") == {"n": 2}

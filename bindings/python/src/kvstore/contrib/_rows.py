@@ -26,22 +26,27 @@ def split_row_key(key: bytes) -> tuple[bytes, bytes]:
     return partition.replace(b"\x00\xff", b"\x00"), clustering
 
 
-def partitions(family: Family, limit: Optional[int] = None) -> Iterator[bytes]:
+def partitions(family: Family, limit: Optional[int] = None, prefix: bytes = b"") -> Iterator[bytes]:
     """Iterate over the partitions of a family that have a live row, in byte order, at most ``limit``.
 
     Reads one key of each. Keys that are not row keys are skipped.
+
+    Args:
+        family: The family.
+        limit: The maximum number of partitions; None: all.
+        prefix: Only keys that begin with it, whose rest is a row key.
     """
-    start: Optional[bytes] = b""
+    start: Optional[bytes] = prefix
     found = 0
     while start is not None and (limit is None or found < limit):
-        key = next(iter(family.keys(start=start, limit=1)), None)
+        key = next(iter(family.keys(prefix=prefix, start=start, limit=1)), None)
         if key is None:
             return
         try:
-            partition, _ = split_row_key(key)
+            partition, _ = split_row_key(key[len(prefix) :])
         except ValueError:
             start = key + b"\x00"
             continue
         yield partition
         found += 1
-        start = successor(row_key(partition))
+        start = successor(prefix + row_key(partition))
