@@ -199,3 +199,27 @@ def test_py_key_value_refuses_planted_values(tmp_path: Path, payload: bytes) -> 
                 await store.get("a")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("arguments", [{}, {"secret": "secret"}, {"secret": "secret", "digestmod": "sum"}])
+def test_cashews_refuses_planted_values(tmp_path: Path, payload: bytes, arguments: dict[str, Any]) -> None:
+    cashews = pytest.importorskip("cashews")
+    import kvstore.contrib.cashews  # noqa: F401
+
+    async def main() -> None:
+        cache = cashews.Cache()
+        cache.setup(f"kvstore://{tmp_path}/c.db", **arguments)
+        await cache.set("key", {"x": (1,)})
+        assert await cache.get("key") == {"x": (1,)}
+        # The signer of cashews accepts this, which needs no more than a sum of the secret's bytes.
+        weak = b"sum:%x_" % (sum(b"secret") + sum(b"key" + payload))
+        for planted in (payload, weak + payload, b"bytes", b"\xff", b"{", b"bits:xyz", b"7" * 5000):
+            assert plant(tmp_path / "c.db", planted) == 1
+            assert await cache.get("key", default=7) == 7
+            assert await cache.get_many("key") == (None,)
+        await cache.set("key", 5)
+        assert await cache.get("key") == 5
+        await cache.close()
+
+    asyncio.run(main())
