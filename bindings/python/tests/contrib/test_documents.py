@@ -114,6 +114,7 @@ def test_documented_django_settings_are_accepted(tmp_path: Path) -> None:
         ("requests_cache", "requests_cache", "", "assert session.cache.responses == {}\n"),
         ("dogpile", "dogpile.cache", "", "assert region.get_or_create('k', lambda: 1) == 1\n"),
         ("py_key_value", "key_value.aio", "", "import asyncio\nasyncio.run(main())\n"),
+        ("aiocache", "aiocache", "", "import asyncio\nassert asyncio.run(user(7)) == {'id': 7}\n"),
         ("cashews", "cashews", "", "import asyncio\nassert asyncio.run(user(7)) == {'id': 7}\n"),
         ("langgraph", "langgraph.graph", "", "assert [m.content for m in state['messages']] == ['Hi', 'Hello']\n"),
     ],
@@ -140,9 +141,9 @@ def test_documented_versions_equal_tested_versions() -> None:
     table = (DOCS / "how-to" / "frameworks.md").read_text()
     names = (
         r"Django|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache|py-key-value-aio"
-        r"|langgraph-checkpoint|langgraph|cashews"
+        r"|langgraph-checkpoint|langgraph|cashews|aiocache"
     )
     named = re.findall(rf"\| ({names}) ([\d.]+) \|", table)
-    assert len(named) == 11
+    assert len(named) == 12
     for name, version in named:
         assert f"{name.lower()}=={version}." in pins

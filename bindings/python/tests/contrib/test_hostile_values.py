@@ -223,3 +223,22 @@ def test_cashews_refuses_planted_values(tmp_path: Path, payload: bytes, argument
         await cache.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("secret", [None, "secret"])
+def test_aiocache_refuses_planted_values(tmp_path: Path, payload: bytes, secret: Any) -> None:
+    pytest.importorskip("aiocache")
+    from kvstore.contrib.aiocache import KVStoreCache
+
+    async def main() -> None:
+        async with KVStoreCache(tmp_path / "c.db", secret=secret) as cache:
+            await cache.set("a", {"x": (1,)})
+            await cache.set("n", 5)
+            assert await cache.multi_get(["a", "n"]) == [{"x": (1,)}, 5]
+            assert plant(tmp_path / "c.db", payload) == 2
+            assert await cache.get("a", default=7) == 7 and await cache.multi_get(["a", "n"]) == [None, None]
+            with pytest.raises(TypeError, match="not an integer"):
+                await cache.increment("n")
+
+    asyncio.run(main())
