@@ -148,6 +148,10 @@ def test_table_of_django_redis_methods_has_their_signatures() -> None:
         ),
         ("requests_cache", "requests_cache", "", "assert session.cache.responses == {}\n"),
         ("dogpile", "dogpile.cache", "", "assert region.get_or_create('k', lambda: 1) == 1\n"),
+        ("py_key_value", "key_value.aio", "", "import asyncio\nasyncio.run(main())\n"),
+        ("aiocache", "aiocache", "", "import asyncio\nassert asyncio.run(user(7)) == {'id': 7}\n"),
+        ("cashews", "cashews", "", "import asyncio\nassert asyncio.run(user(7)) == {'id': 7}\n"),
+        ("langgraph", "langgraph.graph", "", "assert [m.content for m in state['messages']] == ['Hi', 'Hello']\n"),
     ],
 )  # fmt: skip
 def test_documented_framework_code_runs(
@@ -170,8 +174,11 @@ def test_docstring_examples_are_correct(tmp_path: Path, monkeypatch: pytest.Monk
 def test_documented_versions_equal_tested_versions() -> None:
     pins = (DOCS.parent / "bindings" / "python" / "contrib-tests" / "requirements.txt").read_text().lower()
     table = (DOCS / "how-to" / "frameworks.md").read_text()
-    names = r"Django|django-redis|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache"
+    names = (
+        r"Django|django-redis|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache|py-key-value-aio"
+        r"|langgraph-checkpoint|langgraph|cashews|aiocache"
+    )
     named = re.findall(rf"\| ({names}) ([\d.]+) \|", table)
-    assert len(named) == 8
+    assert len(named) == 13
     for name, version in named:
         assert f"{name.lower()}=={version}." in pins

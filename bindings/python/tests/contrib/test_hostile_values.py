@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import pickle
 from collections.abc import Iterator
@@ -183,3 +184,61 @@ def test_chosen_pickle_still_reads_pickles(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="serializer= and secret= cannot both be set"):
         KVStoreCache(tmp_path / "c.db", serializer=pickle, secret="s")
     cache.close()
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_py_key_value_refuses_planted_values(tmp_path: Path, payload: bytes) -> None:
+    errors = pytest.importorskip("key_value.aio.errors")
+    from kvstore.contrib.py_key_value import KVStoreStore
+
+    async def main() -> None:
+        async with KVStoreStore(tmp_path / "c.db") as store:
+            await store.put("a", {"x": 1})
+            assert plant(tmp_path / "c.db", payload) == 1
+            with pytest.raises(errors.DeserializationError):
+                await store.get("a")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("arguments", [{}, {"secret": "secret"}, {"secret": "secret", "digestmod": "sum"}])
+def test_cashews_refuses_planted_values(tmp_path: Path, payload: bytes, arguments: dict[str, Any]) -> None:
+    cashews = pytest.importorskip("cashews")
+    import kvstore.contrib.cashews  # noqa: F401
+
+    async def main() -> None:
+        cache = cashews.Cache()
+        cache.setup(f"kvstore://{tmp_path}/c.db", **arguments)
+        await cache.set("key", {"x": (1,)})
+        assert await cache.get("key") == {"x": (1,)}
+        # The signer of cashews accepts this, which needs no more than a sum of the secret's bytes.
+        weak = b"sum:%x_" % (sum(b"secret") + sum(b"key" + payload))
+        for planted in (payload, weak + payload, b"bytes", b"\xff", b"{", b"bits:xyz", b"7" * 5000):
+            assert plant(tmp_path / "c.db", planted) == 1
+            assert await cache.get("key", default=7) == 7
+            assert await cache.get_many("key") == (None,)
+        await cache.set("key", 5)
+        assert await cache.get("key") == 5
+        await cache.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("secret", [None, "secret"])
+def test_aiocache_refuses_planted_values(tmp_path: Path, payload: bytes, secret: Any) -> None:
+    pytest.importorskip("aiocache")
+    from kvstore.contrib.aiocache import KVStoreCache
+
+    async def main() -> None:
+        async with KVStoreCache(tmp_path / "c.db", secret=secret) as cache:
+            await cache.set("a", {"x": (1,)})
+            await cache.set("n", 5)
+            assert await cache.multi_get(["a", "n"]) == [{"x": (1,)}, 5]
+            assert plant(tmp_path / "c.db", payload) == 2
+            assert await cache.get("a", default=7) == 7 and await cache.multi_get(["a", "n"]) == [None, None]
+            with pytest.raises(TypeError, match="not an integer"):
+                await cache.increment("n")
+
+    asyncio.run(main())

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Optional, TypeVar
+from typing import Any, NamedTuple, Optional, TypeVar, Union
 
 import kvstore
 from kvstore import Family, Store
@@ -176,7 +176,7 @@ class Storage:
             self._ignore(error)
             return missing
 
-    def keep(self, work: Callable[[Family], T], names: Iterable[str], not_kept: T) -> T:
+    def keep(self, work: Callable[[Family], T], names: Iterable[Union[str, bytes]], not_kept: T) -> T:
         """Return ``work(family)``, which stores values; ``not_kept`` if the store fails.
 
         A cache must not break what it caches: the caller has the values and can go on. ``names``
@@ -192,6 +192,11 @@ class Storage:
                 except kvstore.Error:
                     pass
             return not_kept
+
+    def write(self, work: Callable[[Family], T], names: Iterable[Union[str, bytes]], not_written: T) -> T:
+        """Return ``work(family)``, which stores values; with ``ignore_errors``, as :meth:`keep` does.
+        """
+        return self.keep(work, names, not_written) if self._ignores_errors else self.call(work)
 
     def clear(self) -> None:
         """Remove all keys of the family. If the file is damaged, move it aside and create another."""
