@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import collections
+import enum
 import io
 import math
-import multiprocessing
 import os
 import pickle
 import shutil
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ import kvstore
 from kvstore.contrib import diskcache
 from kvstore.contrib.diskcache import Cache, Deque, Disk, FanoutCache, Index, JSONDisk
 from kvstore.contrib.diskcache._keys import decode, encode, shortened
+from kvstore.contrib.diskcache._tables import Tables
 
 exploded = 0
 
@@ -269,25 +271,26 @@ def test_directory_removed_under_a_running_program(tmp_path: Path) -> None:
     cache.close()
 
 
-def _add_in_child(directory: str, begin: int, results: Any) -> None:
-    cache = Cache(directory)
-    results.put(sum(cache.add(number, begin, retry=True) for number in range(100)))
-    for _ in range(50):
-        cache.incr("total", retry=True)
-        cache.push(begin, prefix="q", retry=True)
-    cache.close()
+CHILD = """
+import sys
+from kvstore.contrib.diskcache import Cache
+
+cache = Cache(sys.argv[1])
+print(sum(cache.add(number, sys.argv[2], retry=True) for number in range(100)))
+for _ in range(50):
+    cache.incr("total", retry=True)
+    cache.push(sys.argv[2], prefix="q", retry=True)
+cache.close()
+"""
 
 
 def test_processes_share_a_cache(cache: Cache) -> None:
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    children = [context.Process(target=_add_in_child, args=(cache.directory, n, results)) for n in range(3)]
-    for child in children:
-        child.start()
-    assert sum(results.get(timeout=60) for _ in children) == 100
-    for child in children:
-        child.join()
-        assert child.exitcode == 0
+    children = [
+        subprocess.Popen([sys.executable, "-c", CHILD, cache.directory, str(n)], stdout=subprocess.PIPE)
+        for n in range(3)
+    ]
+    assert sum(int(child.communicate(timeout=60)[0]) for child in children) == 100
+    assert [child.returncode for child in children] == [0] * 3
     assert cache["total"] == 150
     assert [cache.pull(prefix="q")[1] is not None for _ in range(150)] == [True] * 150
     assert cache.pull(prefix="q") == (None, None)
@@ -359,6 +362,92 @@ def test_transaction_is_undone_by_an_exception(cache: Cache) -> None:
     assert cache["a"] == 1 and "b" not in cache and cache.evict("t") == 0
 
 
+def _expire_after_read(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let time pass between the reads of the rows of an entry until the entry has expired."""
+    entry = Tables.entry
+
+    def slow(self: Tables, name: bytes) -> Any:
+        found = entry(self, name)
+        time.sleep(0.05)
+        return found
+
+    cache.set("a", 1, expire=0.04, tag="t")
+    monkeypatch.setattr(Tables, "entry", slow)
+
+
+@pytest.mark.parametrize("policy", ["none", "least-recently-used"])
+@pytest.mark.parametrize("call", ["get", "incr", "touch", "use"])
+def test_entry_that_expires_during_a_call_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, policy: str
+) -> None:
+    with Cache(tmp_path / "c", eviction_policy=policy) as cache:
+        _expire_after_read(cache, monkeypatch)
+        if call == "get":
+            assert cache.get("a", expire_time=True, tag=True) == (None, None, None)
+        elif call == "incr":
+            assert cache.incr("a", default=7) == 8 and cache.get("a", expire_time=True) == (8, None)
+        elif call == "touch":
+            assert cache.touch("a") is False and "a" not in cache
+        else:
+            assert cache.get("a") == 1
+            cache["b"] = 2
+            assert list(cache) == ["b"]
+        monkeypatch.undo()
+        assert cache.check() == []
+
+
+def test_long_times_mean_never_and_long_timeouts_are_accepted(tmp_path: Path) -> None:
+    for timeout in (sys.maxsize, math.inf, 1e10, 0):
+        with Cache(tmp_path / "c", timeout=timeout) as cache:
+            assert cache.timeout == timeout and cache.set("a", 1, expire=sys.maxsize)
+            assert cache.get("a", expire_time=True) == (1, None) and cache.touch("a", 1e300)
+
+
+def test_push_does_not_overwrite_an_entry_outside_the_queue(cache: Cache) -> None:
+    cache[0], cache[1] = "zero", "one"
+    with pytest.raises(ValueError, match="the key 0 is in use"):
+        cache.push("new", side="front")
+    assert cache[0] == "zero" and len(cache) == 2
+    cache["q-\u00b2"] = cache["q-x"] = 1  # not keys of a queue
+    assert cache.push("a", prefix="q") == "q-500000000000000"
+
+
+def test_tags_may_be_of_subclasses(cache: Cache) -> None:
+    class Name(str, enum.Enum):
+        ONE = "one"
+
+    cache.set("a", 1, tag=True)
+    cache.set("b", 1, tag=Name.ONE)
+    assert cache.get("a", tag=True) == (1, 1) and cache.get("b", tag=True) == (1, "one")
+    assert cache.evict(True) == 1 and cache.evict("one") == 1
+    with pytest.raises(ValueError, match="out of range"):
+        cache.set("a", 1, tag=1 << 63)
+
+
+class Wider(Cache):
+    """A subclass as dvc-data has it: with an argument more, which it adds to the state."""
+
+    def __init__(
+        self, directory: Any = None, timeout: float = 60, disk: Any = Disk, kind: str = "", **more: Any
+    ) -> None:
+        super().__init__(directory, timeout, disk, **more)
+        self.kind = kind
+
+    def __getstate__(self) -> Any:
+        return (*super().__getstate__(), self.kind)
+
+
+@pytest.mark.parametrize("serializer", [None, pickle])
+def test_caches_can_be_pickled(tmp_path: Path, serializer: Any) -> None:
+    with Wider(tmp_path / "c", timeout=5, kind="links", serializer=serializer) as cache:
+        other = pickle.loads(pickle.dumps(cache))
+        assert (type(other), other.directory, other.timeout, other.kind) == (Wider, cache.directory, 5, "links")
+        assert other.disk.serializer is cache.disk.serializer
+    with FanoutCache(tmp_path / "f", shards=3, timeout=2) as fanout:
+        assert fanout.__getstate__() == (str(tmp_path / "f"), 3, 2, Disk)
+        assert pickle.loads(pickle.dumps(fanout)).timeout == 2
+
+
 # Values
 
 
@@ -404,6 +493,62 @@ def test_planted_values_run_no_code_and_count_as_missing(tmp_path: Path) -> None
         assert cache.check() == []
         cache.close()
     assert exploded == 0
+
+
+PLANTED = [
+    b"", b"\0", b"\xff" * 8, b"\xff" * 40, b"\x10abc", b"P", b"@{", b" \xff", b"[" * 5000,
+    b"x" * 70_000, pickle.dumps(Bomb())]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", [*Tables._fields])
+def test_planted_rows_break_no_call_and_are_removed_by_check(tmp_path: Path, family: str) -> None:
+    directory = tmp_path / "c"
+    for planted in PLANTED:
+        cache = Cache(directory, eviction_policy="least-frequently-used")
+        cache.clear()
+        cache.set("a", 1, tag="t")
+        cache.push(2, prefix="q", tag="t")
+        cache.push(2)
+        cache.close()
+        with kvstore.open(directory / "kvstore.db") as db:
+            rows = db.family(f"diskcache {family}")
+            for key in list(rows.keys()):
+                rows.put(key, planted)
+            if 0 < len(planted) < 65_536:
+                rows.put(planted, planted)
+            rows.put(b"\0" * 16, planted)
+            rows.put(b"size_limit", b'"much"')
+            rows.put(b"disk_serializer", b'"pickle"')
+        cache = Cache(directory)
+        for read in (cache.get, cache.__contains__):
+            read("a")
+        list(cache), list(reversed(cache)), list(cache.iterkeys()), cache.peek(), cache.peek("q"), len(cache)
+        cache.get("a", expire_time=True, tag=True)
+        cache.check(fix=True)
+        assert cache.check() == [], planted[:50]
+        cache.set("a", 5, tag="t")
+        cache.set("b", 5, tag="t")
+        cache.push(3), cache.push(3, side="front"), cache.push(3, "q"), cache.pull(), cache.pull("q")
+        assert cache["a"] == 5 and cache.evict("t") >= 2 and cache.cull() == 0
+        assert cache.stats(enable=False) == (0, 0) and cache.disk.serializer is kvstore.DATA
+        cache.close()
+    assert exploded == 0
+
+
+def test_planted_rows_do_not_keep_entries_from_being_removed(cache: Cache, tmp_path: Path) -> None:
+    for number in range(230):
+        cache.set(number, b"x" * 1000, tag="t")
+    for number in range(200):
+        del cache[number]
+    with kvstore.open(tmp_path / "cache" / "kvstore.db") as db:
+        for number in range(1, 201):
+            db.family("diskcache scores").put(number.to_bytes(16, "big"), b"none")
+            db.family("diskcache tags").put(b"\0\2 t" + number.to_bytes(8, "big"), b"none")
+    cache.reset("size_limit", 1)
+    assert cache.evict("t") == 30
+    for number in range(30):
+        cache[number] = 1
+    assert len(cache) < 30
 
 
 def test_pickle_is_used_on_request_only(tmp_path: Path) -> None:
@@ -501,6 +646,37 @@ def test_counts_are_added_over_processes(tmp_path: Path) -> None:
         one.get("a"), two.get("a"), two.get("b")
         two.close()
         assert one.stats(reset=True) == (2, 1) and one.stats(enable=False) == (0, 0)
+
+
+def test_reset_returns_counts_and_refuses_unusable_values(cache: Cache) -> None:
+    cache["a"] = 1
+    assert (cache.count, cache.reset("count"), cache.reset("size"), cache.reset("hits")) == (1, 1, 0, 0)
+    with pytest.raises(TypeError, match="size_limit must be a number"):
+        cache.reset("size_limit", "1 GB")
+    with pytest.raises(TypeError, match="unknown setting limit"):
+        cache.reset("limit", 5)
+    with pytest.raises(KeyError):
+        cache.reset("limit")
+    assert cache.size_limit == diskcache.DEFAULT_SETTINGS["size_limit"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_fork_counts_hits_of_the_parent_once(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "c", statistics=1)
+    cache["a"] = 1
+    for _ in range(3):
+        cache.get("a")
+    child = os.fork()
+    if child == 0:
+        try:
+            cache.get("a")
+            cache.close()
+            os._exit(0)
+        except BaseException:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert cache.stats() == (4, 0)
+    cache.close()
 
 
 # The other classes
@@ -675,6 +851,13 @@ def test_copy_of_a_diskcache(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert cache[("a", 1)] == {"x": [1]} and len(cache) == 5
     assert main([str(tmp_path / "none"), str(tmp_path / "new")]) == 3
     assert "python -m kvstore.contrib.diskcache: " in capsys.readouterr().err
+
+
+def test_names_of_diskcache_core_can_be_imported() -> None:
+    from kvstore.contrib.diskcache.core import ENOVAL, MODE_PICKLE, UNKNOWN, args_to_key, full_name
+
+    assert (ENOVAL, UNKNOWN, MODE_PICKLE) == (diskcache.ENOVAL, diskcache.UNKNOWN, 4)
+    assert args_to_key((full_name(len),), (1,), {"a": 2}, False, ()) == ("builtins.len", 1, None, "a", 2)
 
 
 def test_module_names_are_those_of_diskcache() -> None:

@@ -18,8 +18,9 @@ from typing import Any, Callable, Optional, TypeVar, Union
 import kvstore
 from kvstore._transaction import Transaction, in_one_transaction
 from kvstore.contrib._storage import Storage
+from kvstore.contrib._timeouts import LONGEST
 from kvstore.contrib.diskcache._disk import ENOVAL, Disk
-from kvstore.contrib.diskcache._keys import decode, encode, is_shortened, shortened
+from kvstore.contrib.diskcache._keys import decode, encode, is_shortened, readable, shortened
 from kvstore.contrib.diskcache._locks import Locks
 from kvstore.contrib.diskcache._tables import Entry, Tables, pack, unpack
 
@@ -29,6 +30,9 @@ _log = logging.getLogger("kvstore.contrib")
 
 #: The exceptions of reading a value that another program has written.
 _UNREADABLE = (ValueError, IndexError, struct.error, zlib.error)
+
+#: What :meth:`CacheBase.reset` returns beside settings.
+METADATA = ("count", "size", "hits", "misses")
 
 #: The file of a cache in its directory.
 FILE_NAME = "kvstore.db"
@@ -51,12 +55,18 @@ DEFAULT_SETTINGS: dict[str, Any] = {
 #: How the eviction policies score an entry: by a time, by the number of uses, or not at all.
 EVICTION_POLICY = ("none", "least-recently-stored", "least-recently-used", "least-frequently-used")
 USED, FREQUENT = EVICTION_POLICY[2:]
+#: The settings that must be numbers.
+_NUMBERS = ("statistics", "tag_index", "size_limit", "cull_limit")
 
 #: Uses of entries that a process keeps in memory until its next write.
 _MAX_USES = 1000
 #: The size of the store is read again after this number of writes at the latest.
 _WRITES_PER_CHECK = 64
+#: Timeouts in seconds are at most three years.
+_LONGEST_TIMEOUT = 1e8
 _MAX_VALUE_SIZE = 1 << 29
+#: Tags that are int are from -_LIMIT to _LIMIT - 1.
+_LIMIT = 1 << 63
 
 
 class Timeout(Exception):
@@ -80,21 +90,19 @@ class CacheBase:
     ) -> None:
         if not isinstance(disk, type) or not issubclass(disk, Disk):
             raise ValueError(f"disk must be kvstore.contrib.diskcache.Disk or a subclass of it, not {disk!r}")
-        for name in settings:
-            if name not in DEFAULT_SETTINGS and not name.startswith(("disk_", "sqlite_")):
-                raise TypeError(f"unknown setting {name}: the settings are {', '.join(sorted(DEFAULT_SETTINGS))}")
+        for name, value in settings.items():
+            self._check_setting(name, value)
         if directory is None:
             directory = tempfile.mkdtemp(prefix="kvstore-diskcache-")
         self._directory = os.path.expandvars(os.path.expanduser(str(directory)))
         self._timeout = timeout
         self._serializer = serializer
-        options = {"busy_timeout": timeout, "max_value_size": _MAX_VALUE_SIZE, "purge_per_write": 10}
+        #: Seconds that a call waits, within the bounds of the store.
+        self._patience = max(0, min(timeout, _LONGEST_TIMEOUT))
+        options = {"busy_timeout": self._patience, "max_value_size": _MAX_VALUE_SIZE, "purge_per_write": 10}
         self._storage = Storage(os.path.join(self._directory, FILE_NAME), "diskcache values", options)
         self._opened: Optional[tuple[kvstore.Family, Tables]] = None
-        self._locks = Locks()
-        self._hits = self._misses = 0
-        #: Uses since the last write, by the name of the entry: how many.
-        self._uses: dict[bytes, int] = {}
+        self._locks = Locks(self._forget_counts)
         #: How many bytes may be written before the size of the store is read again.
         self._room = 0
         self._writes = 0
@@ -104,13 +112,18 @@ class CacheBase:
             arguments["serializer"] = serializer
         self._disk = disk(self._directory, **arguments)
 
+    def _forget_counts(self) -> None:
+        """Start counting. The child of a fork starts again: its parent stores the counts until then."""
+        self._hits = self._misses = 0
+        #: Uses since the last write, by the name of the entry: how many.
+        self._uses: dict[bytes, int] = {}
+
     def _apply(self, settings: dict[str, Any]) -> None:
         """Set the settings: the given ones, then those that the file has, then the defaults."""
         given = {name: value for name, value in settings.items() if name != "disk_serializer"}
-        stored = self._storage.call(lambda _: {k.decode(): v for k, v in self._tables().settings.items()})
-        known = {**DEFAULT_SETTINGS, **{k: json.loads(v) for k, v in stored.items() if k not in ("hits", "misses")}}
+        stored = self._storage.call(lambda _: self._stored_settings(self._tables()))
+        known = {**DEFAULT_SETTINGS, **stored}
         for name, value in {**known, **settings}.items():
-            self._check_setting(name, value)
             setattr(self, name, value)
         changed = {name: value for name, value in given.items() if name not in stored or known[name] != value}
         if changed:
@@ -118,8 +131,26 @@ class CacheBase:
 
     @staticmethod
     def _check_setting(name: str, value: Any) -> None:
+        if name not in DEFAULT_SETTINGS and not name.startswith(("disk_", "sqlite_")):
+            raise TypeError(f"unknown setting {name}: the settings are {', '.join(sorted(DEFAULT_SETTINGS))}")
         if name == "eviction_policy" and value not in EVICTION_POLICY:
             raise ValueError(f"unknown eviction_policy {value!r}: use one of {', '.join(EVICTION_POLICY)}")
+        if name in _NUMBERS and not isinstance(value, (int, float)):
+            raise TypeError(f"{name} must be a number, not {value!r}")
+
+    @classmethod
+    def _stored_settings(cls, tables: Tables) -> dict[str, Any]:
+        """Return the settings of the file. Those that cannot be used are left out."""
+        found = {}
+        for key, data in tables.settings.items():
+            try:
+                name, value = key.decode(), json.loads(data)
+                cls._check_setting(name, value)
+            except (ValueError, TypeError, RecursionError):  # also "hits" and "misses"
+                continue
+            if name != "disk_serializer":
+                found[name] = value
+        return found
 
     @staticmethod
     def _store_settings(tables: Tables, settings: dict[str, Any]) -> None:
@@ -167,7 +198,7 @@ class CacheBase:
 
         while True:
             try:
-                with self._locks.writing(self._timeout):
+                with self._locks.writing(self._patience):
                     return self._storage.call(write)
             except (kvstore.BusyError, kvstore.LockedError) as error:
                 if not retry:
@@ -187,7 +218,7 @@ class CacheBase:
             while True:
                 try:
                     with ExitStack() as entered:
-                        entered.enter_context(self._locks.writing(self._timeout))
+                        entered.enter_context(self._locks.writing(self._patience))
                         state = self._storage.call(lambda _: self._tables().values._state)
                         entered.enter_context(Transaction(state, True, joins=True))
                         stack.enter_context(entered.pop_all())
@@ -213,13 +244,21 @@ class CacheBase:
             if entry is None:
                 return ENOVAL
             encoded = entry.key
-        return self._disk.get(*decode(encoded))
+        try:
+            return self._disk.get(*decode(encoded))
+        except _UNREADABLE as error:
+            _log.warning("%s: a key is left out: %s", self._directory, error)
+            return ENOVAL
 
     def _score_of_new(self, now: float) -> int:
         return 0 if self.eviction_policy == FREQUENT else max(0, int(now * 1e6))
 
     def _now(self, tables: Tables) -> float:
         return tables.values._state.now_ms() / 1000
+
+    def _moment(self, tables: Tables, expire: Optional[float]) -> Optional[float]:
+        """Return the expiry time for ``expire`` seconds from now; None: never."""
+        return None if expire is None or expire >= LONGEST else self._now(tables) + expire
 
     def _note_use(self, name: bytes) -> None:
         """Note that an entry was read. The next write stores it as the entry's score."""
@@ -238,11 +277,12 @@ class CacheBase:
             uses, self._uses = self._uses, {}
         now = self._now(tables) if uses else 0.0
         for name, count in uses.items():
-            entry = tables.entry(name)
-            if entry is not None:
+            described = tables.described(name)
+            if described is not None:
+                entry, expires_at = described
                 score = entry.score + count if self.eviction_policy == FREQUENT else self._score_of_new(now)
                 tables.forget(entry)
-                tables.describe(name, entry._replace(score=score), tables.values.expires_at(name))
+                tables.describe(name, entry._replace(score=score), expires_at)
         return work(tables)
 
     def volume(self) -> int:
@@ -258,12 +298,12 @@ class CacheBase:
     def _put(
         self, tables: Tables, name: bytes, long_key: bytes, data: bytes, expire: Optional[float], tag: bytes
     ) -> None:
-        now = self._now(tables)
         old = tables.entry(name)
         if old is not None:
             tables.forget(old)
-        entry = Entry(old.position if old else tables.next_position(), self._score_of_new(now), tag, long_key)
-        tables.write(name, entry, data, None if expire is None else now + expire)
+        score = self._score_of_new(self._now(tables))
+        entry = Entry(old.position if old else tables.next_position(), score, tag, long_key)
+        tables.write(name, entry, data, self._moment(tables, expire))
         self._cull_after_write(tables, len(name) + len(data))
 
     def _take(self, tables: Tables, name: bytes) -> tuple[Optional[bytes], Optional[float], Any]:
@@ -323,10 +363,11 @@ class CacheBase:
     @staticmethod
     def _look(tables: Tables, name: bytes) -> tuple[Optional[bytes], Optional[float], Any]:
         """Return value, expiry time and tag of an entry."""
-        data, entry = tables.values.get(name), tables.entry(name)
-        if data is None or entry is None:
+        data, described = tables.values.get(name), tables.described(name)
+        if data is None or described is None:
             return None, None, None
-        return data, tables.values.expires_at(name), _decode_tag(entry.tag)
+        entry, expires_at = described
+        return data, expires_at, _decode_tag(entry.tag)
 
     def _count(self, is_hit: bool) -> None:
         with self._locks.counters():
@@ -349,12 +390,19 @@ class CacheBase:
     def reset(self, key: str, value: Any = ENOVAL, update: bool = True) -> Any:
         """Change a setting, in this object and unless ``update`` is False in the file. Without
         ``value``, read it from the file. Return its value.
+
+        Without ``value``, ``key`` may also be "count" (of entries), "hits", "misses", or "size" (bytes
+        in other files: 0).
+
+        Raises:
+            KeyError: If ``key`` is read and is no setting.
+            ValueError, TypeError: If the value is not one of this setting, or there is no such setting.
         """
-        if key in ("hits", "misses") and value is ENOVAL:
-            return self._store_counts()[key == "misses"]
         if value is ENOVAL:
-            data = self._read(lambda tables: tables.settings.get(key), retry=True)
-            value = DEFAULT_SETTINGS[key] if data is None else json.loads(data)
+            if key in METADATA:
+                return self._metadata(key)
+            stored = self._read(self._stored_settings, retry=True)
+            value = stored[key] if key in stored else DEFAULT_SETTINGS[key]
         else:
             self._check_setting(key, value)
             if update:
@@ -364,6 +412,16 @@ class CacheBase:
         setattr(self, key, value)
         self._room = 0
         return value
+
+    def _metadata(self, name: str) -> int:
+        if name == "count":
+            return self._read(lambda tables: len(tables.values), retry=True)
+        return 0 if name == "size" else self._store_counts()[name == "misses"]
+
+    @property
+    def count(self) -> int:
+        """The number of entries."""
+        return self._metadata("count")
 
     def close(self) -> None:
         """Close the file, unless another cache of this process uses it. The next call opens it again."""
@@ -381,17 +439,21 @@ class CacheBase:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __getstate__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         serializer = self._serializer
         if isinstance(serializer, ModuleType):  # such as pickle, which cannot be pickled itself
             serializer = serializer.__name__
-        return self._directory, self._timeout, type(self._disk), serializer
+        return _unpickled, (type(self), serializer), self.__getstate__()
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Return the arguments with which :meth:`__setstate__` calls ``__init__``. Subclasses whose
+        ``__init__`` takes more may add to them.
+        """
+        return self._directory, self._timeout, type(self._disk)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        directory, timeout, disk, serializer = state
-        if isinstance(serializer, str):
-            serializer = importlib.import_module(serializer)
-        type(self).__init__(self, directory, timeout=timeout, disk=disk, serializer=serializer)
+        options = {} if self._serializer is None else {"serializer": self._serializer}
+        type(self).__init__(self, *state, **options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._directory!r})"
@@ -404,19 +466,30 @@ class CacheBase:
     cull_limit: int
 
 
+def _unpickled(cls: type[CacheBase], serializer: Any) -> CacheBase:
+    """Return a cache that :meth:`CacheBase.__setstate__` completes."""
+    cache = cls.__new__(cls)
+    cache._serializer = importlib.import_module(serializer) if isinstance(serializer, str) else serializer
+    return cache
+
+
 def encode_tag(tag: Any) -> bytes:
     if tag is None:
         return b""
-    if type(tag) not in (str, int, float, bytes):
+    kind: Any = next((kind for kind in (str, int, float, bytes) if isinstance(tag, kind)), None)
+    if kind is None:
         raise TypeError(f"tag must be str, int, float or bytes, not {type(tag).__name__}")
-    encoded = encode(tag, True)
+    plain: Any = str.__str__(tag) if kind is str else kind(tag)  # of a subclass, such as bool
+    if kind is int and not -_LIMIT <= plain < _LIMIT:
+        raise ValueError(f"the tag {plain} is out of range: use an int of 64 bits")
+    encoded = encode(plain, True)
     if len(encoded) > 1000:
         raise ValueError(f"the tag has {len(encoded) - 1} bytes: use at most 999")
     return encoded
 
 
 def _decode_tag(tag: bytes) -> Any:
-    return decode(tag)[0] if tag else None
+    return (readable(tag) or (None,))[0] if tag else None
 
 
 def result(value: Any, moment: Optional[float], label: Any, expire_time: bool, tag: bool) -> Any:

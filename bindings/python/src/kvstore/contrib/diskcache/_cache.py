@@ -115,8 +115,7 @@ class Cache(QueueMethods, MaintenanceMethods):
             entry = tables.entry(name)
             if entry is None:
                 return False
-            tables.set_expiry(name, entry, None if expire is None else self._now(tables) + expire)
-            return True
+            return tables.set_expiry(name, entry, self._moment(tables, expire))
 
         return self._write(touch, retry)
 
@@ -133,15 +132,15 @@ class Cache(QueueMethods, MaintenanceMethods):
         name, long_key = self._name(key)
 
         def add(tables: Tables) -> Any:
-            value, entry = self._value(tables.values.get(name)), tables.entry(name)
-            if value is ENOVAL or entry is None:
+            value, described = self._value(tables.values.get(name)), tables.described(name)
+            if value is ENOVAL or described is None:
                 if default is None:
                     raise KeyError(key)
                 total = default + delta
                 self._put(tables, name, long_key, self._stored(key, total, False), None, b"")
                 return total
             total = value + delta
-            stored, expires_at = self._stored(key, total, False), tables.values.expires_at(name)
+            stored, (entry, expires_at) = self._stored(key, total, False), described
             tables.forget(entry)
             if self.eviction_policy == FREQUENT:
                 score = entry.score + 1

@@ -40,6 +40,7 @@ class FanoutCache(Cache):
         disk: type[Disk] = Disk,
         **settings: Any,
     ) -> None:
+        self._shards = shards
         self._caches: dict[str, Cache] = {}
         self._deques: dict[str, Deque] = {}
         self._indexes: dict[str, Index] = {}
@@ -147,6 +148,9 @@ class FanoutCache(Cache):
         if not all(parts) or any(part in (".", "..") for part in parts):
             raise ValueError(f"invalid name {name!r}: give a name, or names separated by '/'")
         return os.path.join(self._directory, kind, *parts)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._directory, self._shards, self._timeout, type(self._disk)
 
     def close(self) -> None:
         """Close this cache and those below it. The next call opens them again."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from typing import Any
+from typing import Any, Optional
 
 _INT, _DOUBLE, _BITS = struct.Struct(">BQ"), struct.Struct(">d"), struct.Struct(">Q")
 _NUMBER, _BELOW, _ABOVE, _NAN, _TEXT, _BYTES, _OTHER, _HASH = 0x10, 0x0F, 0x11, b"\x12", b" ", b"0", b"@", b"P"
@@ -83,6 +83,14 @@ def decode(data: bytes) -> tuple[Any, bool]:
     if data[0] == _NUMBER and len(data) == _INT.size:
         return int.from_bytes(rest, "big") - _OFFSET, True
     return _from_sortable(data[-8:]), True
+
+
+def readable(data: bytes) -> Optional[tuple[Any, bool]]:
+    """Return ``decode(data)``, or None if the data is damaged."""
+    try:
+        return decode(data)
+    except (ValueError, IndexError, struct.error):
+        return None
 
 
 def shortened(encoded: bytes) -> bytes:

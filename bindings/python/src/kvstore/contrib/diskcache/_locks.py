@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import kvstore
@@ -15,12 +15,17 @@ class Locks:
 
     Writers of one cache wait for each other here: a thread is woken as soon as it can go on, while
     the lock of a file is only tried from time to time.
+
+    Args:
+        renewed: Is called now, and in the child of a fork before its first use of a lock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, renewed: Callable[[], None]) -> None:
+        self._renewed = renewed
         self._renew()
 
     def _renew(self) -> None:
+        self._renewed()
         self._counters, self._writers = threading.Lock(), threading.RLock()
         self._process = os.getpid()
 

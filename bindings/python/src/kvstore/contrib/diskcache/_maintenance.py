@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Optional
 
 import kvstore
 from kvstore.contrib.diskcache._base import CacheBase, encode_tag
+from kvstore.contrib.diskcache._disk import ENOVAL
 from kvstore.contrib.diskcache._tables import Tables
 
 #: Entries that one transaction removes at most.
@@ -102,33 +105,47 @@ class MaintenanceMethods(CacheBase):
         self._write(lambda tables: self._check_rows(tables, found, fix), retry)
         return found
 
-    @staticmethod
-    def _check_rows(tables: Tables, found: list[Warning], fix: bool) -> None:
-        for name in list(tables.values.keys()):
-            if tables.entry(name) is None:
-                found.append(UserWarning("a value has no entry"))
-                if fix:
-                    tables.values.delete(name)
+    def _check_rows(self, tables: Tables, found: list[Warning], fix: bool) -> None:
+        def report(what: str, remedy: Callable[[], object]) -> None:
+            found.append(UserWarning(what))
+            if fix:
+                remedy()
+
         for name in list(tables.entries.keys()):
-            entry = tables.entry(name)
-            if entry is None:
-                continue
-            if name not in tables.values:
-                found.append(UserWarning("an entry has no value"))
-                if fix:
-                    tables.remove(name, entry)
-            elif tables.order.get(entry.position.to_bytes(8, "big")) != name:
-                found.append(UserWarning("an entry has no position"))
-                if fix:
-                    tables.forget(entry)
-                    moved = entry._replace(position=tables.next_position())
-                    tables.describe(name, moved, tables.values.expires_at(name))
-        for position, name in list(tables.order.items()):
-            entry = tables.entry(name)
-            if entry is None or entry.position != int.from_bytes(position, "big"):
-                found.append(UserWarning("a position has no entry"))
-                if fix:
-                    tables.order.delete(position)
+            self._check_entry(tables, name, report)
+        for name in list(tables.values.keys()):
+            if tables.described(name) is None:
+                report("a value has no entry", partial(tables.values.delete, name))
+        for family, what in ((tables.order, "position"), (tables.scores, "score"), (tables.tags, "tag")):
+            for key, name in list(family.items()):
+                if not tables.refers(family, key, name):
+                    report(f"a {what} has no entry", partial(family.delete, key))
+        usable = {*self._stored_settings(tables), "disk_serializer"}
+        for key, data in list(tables.settings.items()):
+            is_count = key in (b"hits", b"misses") and data.isdigit()
+            if not is_count and key.decode(errors="replace") not in usable:
+                report("a setting cannot be used", partial(tables.settings.delete, key))
+
+    def _check_entry(self, tables: Tables, name: bytes, report: Callable[[str, Callable[[], object]], None]) -> None:
+        described = tables.described(name)
+        if described is None:
+            if name in tables.entries:  # otherwise it has just expired
+                report("an entry cannot be read", partial(tables.entries.delete, name))
+            return
+        entry, expires_at = described
+        if name not in tables.values:
+            report("an entry has no value", partial(tables.remove, name, entry))
+        elif self._key(tables, name) is ENOVAL:
+            report("a key cannot be read", partial(tables.remove, name, entry))
+        elif tables.order.get(tables.references(entry)[0][1]) != name:
+
+            def give_position() -> None:
+                tables.forget(entry)
+                tables.describe(name, entry._replace(position=tables.next_position()), expires_at)
+
+            report("an entry has no position", give_position)
+        elif any(family.get(key) != name for family, key in tables.references(entry)):
+            report("an entry has no score or tag", partial(tables.describe, name, entry, expires_at))
 
     def create_tag_index(self) -> None:
         """Set ``tag_index``. Tags always have an index, so this changes nothing else."""

@@ -8,7 +8,7 @@ from typing import Any, Optional
 from kvstore._transaction import Transaction
 from kvstore.contrib.diskcache._base import CacheBase, encode_tag, result
 from kvstore.contrib.diskcache._disk import ENOVAL
-from kvstore.contrib.diskcache._keys import decode, encode
+from kvstore.contrib.diskcache._keys import decode, encode, readable
 from kvstore.contrib.diskcache._tables import Tables
 
 _FIRST_QUEUE_KEY, _LAST_QUEUE_KEY = 500_000_000_000_000, 999_999_999_999_999
@@ -39,6 +39,11 @@ class QueueMethods(CacheBase):
             read: Whether ``value`` is a file, whose content is stored.
             tag: As for :meth:`set`.
             retry: Wait without a limit if the store is locked.
+
+        Raises:
+            ValueError: If ``side`` is none of these, or if the next key, such as 0 at the front of
+                entries with the keys 1 and 0, exists and is outside the queue.
+            Timeout, TypeError: As for :meth:`set`.
         """
         if side not in ("back", "front"):
             raise ValueError(f"side must be 'back' or 'front', not {side!r}")
@@ -50,7 +55,10 @@ class QueueMethods(CacheBase):
                 last = decode(name)[0]
                 number = (last if prefix is None else int(last.rpartition("-")[2])) + (1 if side == "back" else -1)
             key: Any = number if prefix is None else f"{prefix}-{number:015d}"
-            self._put(tables, encode(key, True), b"", data, expire, encoded_tag)
+            name = encode(key, True)
+            if name in tables.values:  # it is beyond the keys of a queue
+                raise ValueError(f"the queue is full at its {side}: the key {key!r} is in use")
+            self._put(tables, name, b"", data, expire, encoded_tag)
             return key
 
         return self._write(push, retry)
@@ -63,8 +71,8 @@ class QueueMethods(CacheBase):
         bounds = encode(low, True) + b"\0", encode(high, True)
         names = tables.entries.keys(start=bounds[0], stop=bounds[1], reverse=side == "back")
         for name in names:
-            key = decode(name)[0]
-            if type(key) is type(low) and (prefix is None or key.rpartition("-")[2].isdigit()):
+            key: Any = (readable(name) or (None,))[0]
+            if type(key) is type(low) and (prefix is None or _is_number(key.rpartition("-")[2])):
                 return [name]
         return []
 
@@ -132,3 +140,7 @@ class QueueMethods(CacheBase):
         if (item[0] if expire_time or tag else item) is ENOVAL:
             raise KeyError("the cache is empty")
         return item
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -24,13 +24,17 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
-from kvstore import FOREVER, Family, Store
+from kvstore import FOREVER, Family, NotFoundError, Store
 
 _HEAD = struct.Struct(">QQH")
 _PAIR = struct.Struct(">QQ")
 _NUMBER = struct.Struct(">Q")
 _DOUBLE = struct.Struct(">d")
 _BYTES, _STR, _INT, _FLOAT = range(4)
+#: Positions and scores are below this. Larger ones are damage.
+_LIMIT = 1 << 63
+#: The longest key of a store, in bytes.
+_LONGEST_KEY = 65_536
 
 
 class Entry(NamedTuple):
@@ -63,16 +67,28 @@ class Tables(NamedTuple):
         """Return what is stored about an entry; None if it does not exist, has expired, or cannot be
         read.
         """
-        row = self.entries.get(name)
+        row = self.entries.get(name) if 0 < len(name) <= _LONGEST_KEY else None
         if row is None or len(row) < _HEAD.size:
             return None
         position, score, length = _HEAD.unpack_from(row)
+        if position >= _LIMIT or score >= _LIMIT:
+            return None
         tag_end = _HEAD.size + length
         return Entry(position, score, row[_HEAD.size : tag_end], row[tag_end:])
 
+    def described(self, name: bytes) -> Optional[tuple[Entry, Optional[float]]]:
+        """Return what is stored about an entry, and its expiry time; None as for :meth:`entry`."""
+        entry = self.entry(name)
+        if entry is None:
+            return None
+        try:
+            return entry, self.entries.expires_at(name)
+        except NotFoundError:  # it has just expired
+            return None
+
     def next_position(self) -> int:
-        for last in self.order.keys(reverse=True, limit=1):
-            return int.from_bytes(last, "big") + 1
+        for last in self.order.keys(stop=_NUMBER.pack(_LIMIT), reverse=True, limit=1):
+            return int.from_bytes(last[: _NUMBER.size].ljust(_NUMBER.size, b"\0"), "big") + 1
         return 1
 
     def write(self, name: bytes, entry: Entry, value: bytes, expires_at: Optional[float]) -> None:
@@ -84,47 +100,67 @@ class Tables(NamedTuple):
         """Write the rows of an entry that are not its value."""
         row = _HEAD.pack(entry.position, entry.score, len(entry.tag)) + entry.tag + entry.key
         _put(self.entries, name, row, expires_at)
-        _put(self.order, _NUMBER.pack(entry.position), name, expires_at)
-        _put(self.scores, _PAIR.pack(entry.score, entry.position), name, expires_at)
-        if entry.tag:
-            _put(self.tags, _tag_prefix(entry.tag) + _NUMBER.pack(entry.position), name, expires_at)
+        for family, key in self.references(entry):
+            _put(family, key, name, expires_at)
 
     def forget(self, entry: Entry) -> None:
         """Remove the score and the tag of an entry, before others are written."""
-        self.scores.delete(_PAIR.pack(entry.score, entry.position))
-        if entry.tag:
-            self.tags.delete(_tag_prefix(entry.tag) + _NUMBER.pack(entry.position))
+        for family, key in self.references(entry)[1:]:
+            family.delete(key)
 
-    def remove(self, name: bytes, entry: Entry) -> None:
-        """Remove all rows of an entry."""
-        self.values.delete(name)
-        self.entries.delete(name)
-        self.order.delete(_NUMBER.pack(entry.position))
-        self.forget(entry)
-
-    def set_expiry(self, name: bytes, entry: Entry, expires_at: Optional[float]) -> None:
-        """Change the expiry time of all rows of an entry."""
+    def references(self, entry: Entry) -> list[tuple[Family, bytes]]:
+        """Return the rows whose value is the name of the entry: in ``order``, ``scores`` and ``tags``."""
         rows = [
-            (self.values, name),
-            (self.entries, name),
             (self.order, _NUMBER.pack(entry.position)),
             (self.scores, _PAIR.pack(entry.score, entry.position)),
         ]
         if entry.tag:
             rows.append((self.tags, _tag_prefix(entry.tag) + _NUMBER.pack(entry.position)))
-        for family, key in rows:
+        return rows
+
+    def remove(self, name: bytes, entry: Entry) -> None:
+        """Remove all rows of an entry."""
+        self.values.delete(name)
+        self.entries.delete(name)
+        for family, key in self.references(entry):
+            family.delete(key)
+
+    def set_expiry(self, name: bytes, entry: Entry, expires_at: Optional[float]) -> bool:
+        """Change the expiry time of all rows of an entry. Return False, and remove the rows, if the
+        entry expires while this is done.
+        """
+        for family, key in ((self.values, name), (self.entries, name), *self.references(entry)):
             if expires_at is None:
-                family.expire(key, FOREVER)
+                is_live = family.expire(key, FOREVER)
             else:
-                family.expire(key, expires_at=expires_at)
+                is_live = family.expire(key, expires_at=expires_at)
+            if not is_live:
+                self.remove(name, entry)
+                return False
+        return True
 
     def tagged(self, tag: bytes, limit: int) -> list[bytes]:
-        """Return the names of entries with a tag, at most ``limit``."""
-        return list(self.tags.values(prefix=_tag_prefix(tag), limit=limit))
+        """Return the names of entries with a tag, at most ``limit``. Rows without an entry, which only
+        damage leaves, are removed.
+        """
+        return self._first(self.tags, _tag_prefix(tag), limit)
 
     def lowest(self, limit: int) -> list[bytes]:
-        """Return the names of the entries that the eviction policy removes first."""
-        return list(self.scores.values(limit=limit))
+        """Return the names of the entries that the eviction policy removes first, like :meth:`tagged`."""
+        return self._first(self.scores, b"", limit)
+
+    def _first(self, family: Family, prefix: bytes, limit: int) -> list[bytes]:
+        while True:
+            rows = list(family.items(prefix=prefix, limit=limit))
+            stray = [key for key, name in rows if not self.refers(family, key, name)]
+            if not stray:
+                return [name for _, name in rows]
+            family.delete_many(stray)
+
+    def refers(self, family: Family, key: bytes, name: bytes) -> bool:
+        """Return whether a row of ``order``, ``scores`` or ``tags`` is one of the entry that it names."""
+        entry = self.entry(name)
+        return entry is not None and any(family is other and key == place for other, place in self.references(entry))
 
     def names(self, reverse: bool) -> Iterator[bytes]:
         """Iterate over the names of the entries in the order in which they were added. Entries that
