@@ -271,6 +271,50 @@ def test_directory_removed_under_a_running_program(tmp_path: Path) -> None:
     cache.close()
 
 
+def test_transaction_begins_in_a_new_file_and_does_not_continue_in_one(tmp_path: Path) -> None:
+    with Cache(tmp_path / "c") as cache:
+        cache["a"] = 1
+        shutil.rmtree(tmp_path / "c")
+        with cache.transact():
+            cache["b"] = 2
+        assert list(cache) == ["b"]
+        with pytest.raises(kvstore.StoreIOError), cache.transact():
+            cache["c"] = 3
+            shutil.rmtree(tmp_path / "c")
+            cache["d"] = 4
+        assert list(cache) == []
+
+
+def test_iterators_continue_after_close_and_deletion_of_the_directory(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "c")
+    for number in range(250):
+        cache[number] = number
+    iterators = [iter(cache), reversed(cache), cache.iterkeys(), cache.iterkeys(reverse=True)]
+    first = [next(iterator) for iterator in iterators]
+    cache.close()
+    assert [[start, *rest] for start, rest in zip(first, iterators)] == [
+        list(range(250)), list(range(249, -1, -1)), list(range(250)), list(range(249, -1, -1)),
+    ]  # fmt: skip
+    keys = iter(cache)
+    next(keys)
+    shutil.rmtree(tmp_path / "c")
+    cache["new"] = 1
+    assert len(list(keys)) == 99  # those that were read before
+    cache.close()
+
+
+def test_close_in_another_thread_does_not_end_a_transaction(cache: Cache) -> None:
+    cache["a"] = 1
+    with pytest.raises(RuntimeError), cache.transact():
+        cache["a"] = 2
+        closing = threading.Thread(target=cache.close)
+        closing.start()
+        closing.join()
+        cache["b"] = 3
+        raise RuntimeError
+    assert cache["a"] == 1 and "b" not in cache
+
+
 CHILD = """
 import sys
 from kvstore.contrib.diskcache import Cache

@@ -181,10 +181,19 @@ class CacheBase:
             opened = self._opened = (family, Tables.of(self._storage.store()))
         return opened[1]
 
+    def _call(self, work: Callable[[], R]) -> R:
+        """Return ``work()``. If the file was deleted, it is called again with a new one, except in a
+        transaction, which must not continue in another file.
+        """
+        opened = self._opened
+        if opened is not None and not opened[0].closed and opened[0]._state.in_transaction():
+            return work()
+        return self._storage.call(lambda _: work())
+
     def _read(self, work: Callable[[Tables], R], retry: bool) -> R:
         while True:
             try:
-                return self._storage.call(lambda _: work(self._tables()))
+                return self._call(lambda: work(self._tables()))
             except (kvstore.BusyError, kvstore.LockedError) as error:
                 if not retry:
                     raise Timeout(str(error)) from error
@@ -192,14 +201,14 @@ class CacheBase:
     def _write(self, work: Callable[[Tables], R], retry: bool) -> R:
         """Return ``work(tables)``, in a transaction of its own or in the one that this thread has open."""
 
-        def write(family: kvstore.Family) -> R:
+        def write() -> R:
             tables = self._tables()
-            return in_one_transaction(family._state, lambda: self._noting_uses(tables, work))
+            return in_one_transaction(tables.values._state, lambda: self._noting_uses(tables, work))
 
         while True:
             try:
                 with self._locks.writing(self._patience):
-                    return self._storage.call(write)
+                    return self._call(write)
             except (kvstore.BusyError, kvstore.LockedError) as error:
                 if not retry:
                     raise Timeout(str(error)) from error
@@ -209,7 +218,8 @@ class CacheBase:
         """Return a ``with`` block whose writes are committed together. Blocks may be nested.
 
         While it is open, all other writers wait, so it should be short. A block must not be shared
-        between threads.
+        between threads, and an asyncio task must not ``await`` in it: calls of other tasks would
+        become part of it, and raise ``kvstore.MisuseError``.
 
         Raises:
             Timeout: If the store stays locked and ``retry`` is False.
@@ -219,14 +229,20 @@ class CacheBase:
                 try:
                     with ExitStack() as entered:
                         entered.enter_context(self._locks.writing(self._patience))
-                        state = self._storage.call(lambda _: self._tables().values._state)
-                        entered.enter_context(Transaction(state, True, joins=True))
+                        self._call(lambda: entered.enter_context(self._transaction()))
                         stack.enter_context(entered.pop_all())
                     break
                 except (kvstore.BusyError, kvstore.LockedError) as error:
                     if not retry:
                         raise Timeout(str(error)) from error
             yield
+
+    def _transaction(self) -> Transaction:
+        state = self._tables().values._state
+        if not os.path.exists(self._storage.path) and not state.in_transaction():
+            # The library would report it at the first write, when the block cannot be run again.
+            raise kvstore.StoreIOError(f"{self._storage.path} was deleted while it was open")
+        return Transaction(state, True, joins=True)
 
     # Keys and scores
 
@@ -424,14 +440,20 @@ class CacheBase:
         return self._metadata("count")
 
     def close(self) -> None:
-        """Close the file, unless another cache of this process uses it. The next call opens it again."""
+        """Close the file, unless another cache of this process uses it, or another thread has a
+        transaction open for another second. The next call opens it again.
+        """
         if self._hits or self._misses or self._uses:
             try:
                 self._store_counts()
             except (Timeout, kvstore.Error):
                 pass  # the counts and uses since the last write are lost
-        self._opened = None
-        self._storage.close()
+        try:
+            with self._locks.writing(min(self._patience, 1)):
+                self._opened = None
+                self._storage.close()
+        except kvstore.BusyError:
+            pass  # closed with the last reference to it, or with the next call of close()
 
     def __enter__(self) -> Any:
         return self

@@ -15,6 +15,9 @@ from kvstore.contrib.diskcache._tables import Tables
 
 R = TypeVar("R")
 
+#: Keys that an iterator reads at once.
+_PAGE = 100
+
 
 class Cache(QueueMethods, MaintenanceMethods):
     """A cache with the interface of ``diskcache.Cache``, stored in one file of a directory.
@@ -219,21 +222,37 @@ class Cache(QueueMethods, MaintenanceMethods):
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the keys in the order in which they were added."""
-        return self._keys(lambda tables: tables.names(reverse=False))
+        return self._in_order(reverse=False)
 
     def __reversed__(self) -> Iterator[Any]:
-        return self._keys(lambda tables: tables.names(reverse=True))
+        return self._in_order(reverse=True)
+
+    def _in_order(self, reverse: bool) -> Iterator[Any]:
+        end = self._read(Tables.next_position, retry=True)  # keys that are added meanwhile are left out
+        return self._keys(lambda tables, place: tables.names(place, end, reverse, _PAGE))
 
     def iterkeys(self, reverse: bool = False) -> Iterator[Any]:
         """Iterate over the keys in sorted order: numbers, then str, then bytes, then others."""
-        return self._keys(lambda tables: iter(tables.entries.keys(reverse=reverse)))
+        return self._keys(lambda tables, place: [(name, name) for name in tables.sorted(place, reverse, _PAGE)])
 
-    def _keys(self, names: Callable[[Tables], Iterator[bytes]]) -> Iterator[Any]:
-        tables = self._read(lambda tables: tables, retry=True)
-        for name in names(tables):
-            key = self._key(tables, name)
-            if key is not ENOVAL:
-                yield key
+    def _keys(self, page: Callable[[Tables, Optional[bytes]], list[tuple[bytes, bytes]]]) -> Iterator[Any]:
+        """Iterate over the keys of entries.
+
+        Args:
+            page: Returns the next rows after a place: pairs of their place and the name of the entry.
+                Other calls may close the store between two pages.
+        """
+        place: Optional[bytes] = None
+        while True:
+            rows, keys = self._read(lambda tables: self._page(tables, page(tables, place)), retry=True)
+            yield from keys
+            if len(rows) < _PAGE:
+                return
+            place = rows[-1][0]
+
+    def _page(self, tables: Tables, rows: list[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], list[Any]]:
+        keys = (self._key(tables, name) for _, name in rows)
+        return rows, [key for key in keys if key is not ENOVAL]
 
     # Removing
 

@@ -132,7 +132,7 @@ class QueueMethods(CacheBase):
 
         def peek(tables: Tables) -> Any:
             with Transaction(tables.values._state, False, joins=True):
-                for name in tables.names(reverse=last):
+                for _, name in tables.names(None, tables.next_position(), last, 1):
                     return self._key(tables, name), self._look(tables, name)
             return None
 

@@ -21,7 +21,6 @@ expire at the same millisecond, and are written and removed in one transaction.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
 from kvstore import FOREVER, Family, NotFoundError, Store
@@ -162,12 +161,18 @@ class Tables(NamedTuple):
         entry = self.entry(name)
         return entry is not None and any(family is other and key == place for other, place in self.references(entry))
 
-    def names(self, reverse: bool) -> Iterator[bytes]:
-        """Iterate over the names of the entries in the order in which they were added. Entries that
-        are added meanwhile are left out.
+    def names(self, place: Optional[bytes], end: int, reverse: bool, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return keys and values of ``order``, at most ``limit``: those after the key ``place``, or the
+        first if it is None, up to the position ``end``. With ``reverse``, in the opposite order.
         """
-        stop = _NUMBER.pack(self.next_position())
-        return iter(self.order.values(stop=stop, reverse=reverse))
+        start, stop = _after(place, reverse)
+        stop = _NUMBER.pack(end) if stop is None else stop
+        return list(self.order.items(start=start, stop=stop, reverse=reverse, limit=limit))
+
+    def sorted(self, place: Optional[bytes], reverse: bool, limit: int) -> list[bytes]:
+        """Return names of entries in sorted order, at most ``limit``, as :meth:`names` does."""
+        start, stop = _after(place, reverse)
+        return list(self.entries.keys(start=start, stop=stop, reverse=reverse, limit=limit))
 
     def parts(self) -> tuple[Family, ...]:
         """Return the families that have rows of entries."""
@@ -179,6 +184,13 @@ def _put(family: Family, key: bytes, value: bytes, expires_at: Optional[float]) 
         family.put(key, value)
     else:
         family.put(key, value, expires_at=expires_at)
+
+
+def _after(place: Optional[bytes], reverse: bool) -> tuple[Optional[bytes], Optional[bytes]]:
+    """Return the bounds of the keys after a place."""
+    if place is None:
+        return None, None
+    return (None, place) if reverse else (place + b"\0", None)
 
 
 def _tag_prefix(tag: bytes) -> bytes:
