@@ -211,7 +211,8 @@ impl Db {
             return f(self);
         }
         self.execute("BEGIN")?;
-        let done = or_undo(self, |db| f(db), |db| db.roll_back_quietly());
+        let run = |db: &mut &Db| db.check_place_now_and_then().and_then(|()| f(db));
+        let done = or_undo(self, run, |db| db.roll_back_quietly());
         // Nothing was written: this only ends the snapshot.
         if self.execute("COMMIT").is_err() {
             self.roll_back_quietly();

@@ -147,6 +147,20 @@ fn count_of_ghosts(store: &Store) -> u64 {
     u64::from(store.exists("ghost").unwrap())
 }
 
+/// A snapshot for one call is checked, too.
+#[test]
+fn read_of_many_keys_of_deleted_store_fails_soon() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    store.put("a", "1").unwrap();
+    for path in [scratch.path().to_owned(), scratch.wal(), scratch.shm()] {
+        fs::remove_file(path).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    assert_moved_or_deleted(store.get_many(["a"]));
+    assert_moved_or_deleted(store.count_live());
+}
+
 /// Also for a handle that keeps a snapshot: it gets no notice from the new store when the shared
 /// memory is deleted, too.
 #[test]
@@ -163,6 +177,8 @@ fn reads_of_store_with_all_files_deleted_fail_soon() {
         std::thread::sleep(Duration::from_millis(50));
         for _ in 0..20 {
             assert_moved_or_deleted(store.get("a"));
+            assert_moved_or_deleted(store.get_many(["a"]));
+            assert_moved_or_deleted(store.count_live());
             std::thread::sleep(Duration::from_millis(1));
         }
         if let Some(new) = new {
