@@ -185,10 +185,12 @@ class CacheBase:
         """Return ``work()``. If the file was deleted, it is called again with a new one, except in a
         transaction, which must not continue in another file.
         """
+        return work() if self._in_transaction() else self._storage.call(lambda _: work())
+
+    def _in_transaction(self) -> bool:
+        """Return whether this thread has a transaction open in the store."""
         opened = self._opened
-        if opened is not None and not opened[0].closed and opened[0]._state.in_transaction():
-            return work()
-        return self._storage.call(lambda _: work())
+        return opened is not None and not opened[0].closed and opened[0]._state.in_transaction()
 
     def _read(self, work: Callable[[Tables], R], retry: bool) -> R:
         while True:
@@ -201,6 +203,9 @@ class CacheBase:
     def _write(self, work: Callable[[Tables], R], retry: bool) -> R:
         """Return ``work(tables)``, in a transaction of its own or in the one that this thread has open."""
 
+        if self._in_transaction():
+            return self._noting_uses(self._tables(), work)
+
         def write() -> R:
             tables = self._tables()
             return in_one_transaction(tables.values._state, lambda: self._noting_uses(tables, work))
@@ -208,7 +213,7 @@ class CacheBase:
         while True:
             try:
                 with self._locks.writing(self._patience):
-                    return self._call(write)
+                    return self._storage.call(lambda _: write())
             except (kvstore.BusyError, kvstore.LockedError) as error:
                 if not retry:
                     raise Timeout(str(error)) from error
@@ -254,14 +259,11 @@ class CacheBase:
 
     def _key(self, tables: Tables, name: bytes) -> Any:
         """Return the key of an entry; ENOVAL if the entry has been removed or its key cannot be read."""
-        encoded = name
-        if is_shortened(name):
-            entry = tables.entry(name)
-            if entry is None:
-                return ENOVAL
-            encoded = entry.key
         try:
-            return self._disk.get(*decode(encoded))
+            if not is_shortened(name):
+                return self._disk.get(*decode(name))
+            entry = tables.entry(name)
+            return ENOVAL if entry is None else self._disk.get(*decode(entry.key))
         except _UNREADABLE as error:
             _log.warning("%s: a key is left out: %s", self._directory, error)
             return ENOVAL
@@ -289,9 +291,11 @@ class CacheBase:
                     self._uses.clear()  # the order of evictions becomes less exact
 
     def _noting_uses(self, tables: Tables, work: Callable[[Tables], R]) -> R:
+        if not self._uses:
+            return work(tables)
         with self._locks.counters():
             uses, self._uses = self._uses, {}
-        now = self._now(tables) if uses else 0.0
+        now = self._now(tables)
         for name, count in uses.items():
             described = tables.described(name)
             if described is not None:
@@ -323,10 +327,12 @@ class CacheBase:
         self._cull_after_write(tables, len(name) + len(data))
 
     def _take(self, tables: Tables, name: bytes) -> tuple[Optional[bytes], Optional[float], Any]:
-        found, entry = self._look(tables, name), tables.entry(name)
-        if entry is not None:
-            tables.remove(name, entry)
-        return found
+        data, described = tables.values.get(name), tables.described(name)
+        if described is None:
+            return None, None, None
+        entry, expires_at = described
+        tables.remove(name, entry)
+        return data, expires_at, _decode_tag(entry.tag)
 
     @staticmethod
     def _remove(tables: Tables, names: Iterable[bytes]) -> int:

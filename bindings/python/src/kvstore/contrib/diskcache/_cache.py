@@ -15,8 +15,10 @@ from kvstore.contrib.diskcache._tables import Tables
 
 R = TypeVar("R")
 
-#: Keys that an iterator reads at once.
-_PAGE = 100
+#: Keys that an iterator reads at once: first, and later.
+_FIRST_PAGE, _LARGEST_PAGE = 16, 1000
+#: In microseconds: a counter that is incremented again within this time keeps its score.
+_SAME_TIME = 1_000_000
 
 
 class Cache(QueueMethods, MaintenanceMethods):
@@ -144,12 +146,17 @@ class Cache(QueueMethods, MaintenanceMethods):
                 return total
             total = value + delta
             stored, (entry, expires_at) = self._stored(key, total, False), described
-            tables.forget(entry)
             if self.eviction_policy == FREQUENT:
                 score = entry.score + 1
             else:
                 score = self._score_of_new(self._now(tables))
-            tables.write(name, entry._replace(score=score), stored, expires_at)
+                if abs(score - entry.score) < _SAME_TIME:
+                    score = entry.score
+            if score == entry.score and expires_at is None:
+                tables.values.put(name, stored)
+            else:
+                tables.forget(entry)
+                tables.write(name, entry._replace(score=score), stored, expires_at)
             return total
 
         return self._write(add, retry)
@@ -229,26 +236,36 @@ class Cache(QueueMethods, MaintenanceMethods):
 
     def _in_order(self, reverse: bool) -> Iterator[Any]:
         end = self._read(Tables.next_position, retry=True)  # keys that are added meanwhile are left out
-        return self._keys(lambda tables, place: tables.names(place, end, reverse, _PAGE))
+        return self._keys(lambda tables, place, limit: tables.names(place, end, reverse, limit))
 
     def iterkeys(self, reverse: bool = False) -> Iterator[Any]:
         """Iterate over the keys in sorted order: numbers, then str, then bytes, then others."""
-        return self._keys(lambda tables, place: [(name, name) for name in tables.sorted(place, reverse, _PAGE)])
+        return self._keys(lambda tables, place, limit: [(name, name) for name in tables.sorted(place, reverse, limit)])
 
-    def _keys(self, page: Callable[[Tables, Optional[bytes]], list[tuple[bytes, bytes]]]) -> Iterator[Any]:
+    def _key_at(self, place: int, reverse: bool) -> Any:
+        """Return the key at a place in sorted order; ENOVAL if there are fewer keys."""
+
+        def look(tables: Tables) -> Any:
+            names = tables.sorted(None, reverse, place + 1)
+            return self._key(tables, names[place]) if len(names) > place else ENOVAL
+
+        return self._read(look, retry=True)
+
+    def _keys(self, page: Callable[[Tables, Optional[bytes], int], list[tuple[bytes, bytes]]]) -> Iterator[Any]:
         """Iterate over the keys of entries.
 
         Args:
-            page: Returns the next rows after a place: pairs of their place and the name of the entry.
-                Other calls may close the store between two pages.
+            page: Returns the next rows after a place, at most a number of them: pairs of their place
+                and the name of the entry. Other calls may close the store between two pages.
         """
         place: Optional[bytes] = None
+        limit = _FIRST_PAGE
         while True:
-            rows, keys = self._read(lambda tables: self._page(tables, page(tables, place)), retry=True)
+            rows, keys = self._read(lambda tables: self._page(tables, page(tables, place, limit)), retry=True)
             yield from keys
-            if len(rows) < _PAGE:
+            if len(rows) < limit:
                 return
-            place = rows[-1][0]
+            place, limit = rows[-1][0], min(4 * limit, _LARGEST_PAGE)
 
     def _page(self, tables: Tables, rows: list[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], list[Any]]:
         keys = (self._key(tables, name) for _, name in rows)

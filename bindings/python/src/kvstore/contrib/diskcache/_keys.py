@@ -71,17 +71,17 @@ def _from_sortable(data: bytes) -> float:
 
 def decode(data: bytes) -> tuple[Any, bool]:
     """Return the key that :func:`encode` has encoded, and whether it is raw."""
-    first, rest = data[:1], data[1:]
-    if first == _TEXT:
-        return rest.decode("utf-8", "surrogatepass"), True
-    if first == _BYTES:
-        return rest, True
-    if first == _OTHER:
-        return rest, False
-    if first == _NAN:
+    first = data[0]
+    if first == _TEXT[0]:
+        return data[1:].decode("utf-8", "surrogatepass"), True
+    if first == _NUMBER and len(data) == _INT.size:
+        return _INT.unpack(data)[1] - _OFFSET, True
+    if first == _BYTES[0]:
+        return data[1:], True
+    if first == _OTHER[0]:
+        return data[1:], False
+    if first == _NAN[0]:
         return math.nan, True
-    if data[0] == _NUMBER and len(data) == _INT.size:
-        return int.from_bytes(rest, "big") - _OFFSET, True
     return _from_sortable(data[-8:]), True
 
 

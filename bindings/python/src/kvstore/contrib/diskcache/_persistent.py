@@ -108,13 +108,20 @@ class Deque(_Persistent, Sequence[Any]):
     @maxlen.setter
     def maxlen(self, value: float) -> None:
         self._maxlen = value
-        self._shorten("front")
+        with self.transact():
+            self._shorten("front")
 
     def _shorten(self, side: str) -> None:
-        if self._maxlen < math.inf:
+        while len(self._cache) > self._maxlen:
+            self._cache.pull(side=side, retry=True)
+
+    def _push(self, value: Any, side: str, other: str) -> None:
+        if self._maxlen == math.inf:
+            self._cache.push(value, side=side, retry=True)
+        else:
             with self.transact():
-                while len(self._cache) > self._maxlen:
-                    self._cache.pull(side=side, retry=True)
+                self._cache.push(value, side=side, retry=True)
+                self._shorten(other)
 
     def _at(self, index: int, work: Callable[[Any], R]) -> R:
         """Return ``work(key)`` for the item at an index. A key that was removed meanwhile is skipped."""
@@ -123,16 +130,15 @@ class Deque(_Persistent, Sequence[Any]):
         if not -length <= index < length:
             raise IndexError("deque index out of range")
         is_in_front = 0 <= index <= length // 2 or index < -(length // 2) - 1
-        keys = self._cache.iterkeys(reverse=not is_in_front)
-        left = index % length if is_in_front else length - 1 - index % length
-        for key in keys:
-            if left == 0:
-                try:
-                    return work(key)
-                except KeyError:
-                    continue
-            left -= 1
-        raise IndexError("deque index out of range")
+        place = index % length if is_in_front else length - 1 - index % length
+        while True:
+            key = self._cache._key_at(place, reverse=not is_in_front)
+            if key is ENOVAL:
+                raise IndexError("deque index out of range")
+            try:
+                return work(key)
+            except KeyError:
+                pass  # removed meanwhile: another key has its place
 
     def __getitem__(self, index: Any) -> Any:
         return self._at(index, self._cache.__getitem__)
@@ -179,15 +185,11 @@ class Deque(_Persistent, Sequence[Any]):
 
     def append(self, value: Any) -> None:
         """Add an item at the end. If there are more than ``maxlen`` then, the first is removed."""
-        with self.transact():
-            self._cache.push(value, retry=True)
-            self._shorten("front")
+        self._push(value, "back", "front")
 
     def appendleft(self, value: Any) -> None:
         """Add an item at the beginning. If there are more than ``maxlen`` then, the last is removed."""
-        with self.transact():
-            self._cache.push(value, side="front", retry=True)
-            self._shorten("back")
+        self._push(value, "front", "back")
 
     def extend(self, iterable: Iterable[Any]) -> None:
         """Append the items one after the other."""

@@ -56,7 +56,7 @@ class QueueMethods(CacheBase):
                 number = (last if prefix is None else int(last.rpartition("-")[2])) + (1 if side == "back" else -1)
             key: Any = number if prefix is None else f"{prefix}-{number:015d}"
             name = encode(key, True)
-            if name in tables.values:  # it is beyond the keys of a queue
+            if not 0 < number < _LAST_QUEUE_KEY and name in tables.values:
                 raise ValueError(f"the queue is full at its {side}: the key {key!r} is in use")
             self._put(tables, name, b"", data, expire, encoded_tag)
             return key
@@ -69,11 +69,11 @@ class QueueMethods(CacheBase):
         low: Any
         low, high = (0, _LAST_QUEUE_KEY) if prefix is None else (f"{prefix}-{0:015d}", f"{prefix}-{_LAST_QUEUE_KEY}")
         bounds = encode(low, True) + b"\0", encode(high, True)
-        names = tables.entries.keys(start=bounds[0], stop=bounds[1], reverse=side == "back")
-        for name in names:
-            key: Any = (readable(name) or (None,))[0]
-            if type(key) is type(low) and (prefix is None or _is_number(key.rpartition("-")[2])):
-                return [name]
+        for limit in (1, None):  # the first key nearly always belongs to the queue
+            for name in tables.entries.keys(start=bounds[0], stop=bounds[1], reverse=side == "back", limit=limit):
+                key: Any = (readable(name) or (None,))[0]
+                if type(key) is type(low) and (prefix is None or _is_number(key.rpartition("-")[2])):
+                    return [name]
         return []
 
     def pull(
