@@ -242,15 +242,6 @@ class Cache(QueueMethods, MaintenanceMethods):
         """Iterate over the keys in sorted order: numbers, then str, then bytes, then others."""
         return self._keys(lambda tables, place, limit: [(name, name) for name in tables.sorted(place, reverse, limit)])
 
-    def _key_at(self, place: int, reverse: bool) -> Any:
-        """Return the key at a place in sorted order; ENOVAL if there are fewer keys."""
-
-        def look(tables: Tables) -> Any:
-            names = tables.sorted(None, reverse, place + 1)
-            return self._key(tables, names[place]) if len(names) > place else ENOVAL
-
-        return self._read(look, retry=True)
-
     def _keys(self, page: Callable[[Tables, Optional[bytes], int], list[tuple[bytes, bytes]]]) -> Iterator[Any]:
         """Iterate over the keys of entries.
 

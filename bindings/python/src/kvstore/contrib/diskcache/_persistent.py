@@ -130,15 +130,16 @@ class Deque(_Persistent, Sequence[Any]):
         if not -length <= index < length:
             raise IndexError("deque index out of range")
         is_in_front = 0 <= index <= length // 2 or index < -(length // 2) - 1
-        place = index % length if is_in_front else length - 1 - index % length
-        while True:
-            key = self._cache._key_at(place, reverse=not is_in_front)
-            if key is ENOVAL:
-                raise IndexError("deque index out of range")
-            try:
-                return work(key)
-            except KeyError:
-                pass  # removed meanwhile: another key has its place
+        keys = self._cache.iterkeys(reverse=not is_in_front)
+        left = index % length if is_in_front else length - 1 - index % length
+        for key in keys:
+            if left == 0:
+                try:
+                    return work(key)
+                except KeyError:
+                    continue
+            left -= 1
+        raise IndexError("deque index out of range")
 
     def __getitem__(self, index: Any) -> Any:
         return self._at(index, self._cache.__getitem__)
