@@ -16,6 +16,8 @@ What is different:
   file can run code in this process.
 - A cache is one file, ``kvstore.db`` in its directory. Values are never stored in files of their
   own, so :class:`Disk` has no method ``filename``, and files of ``read=True`` have no name.
+- Subclasses of :class:`Disk` that load pickles themselves need ``serializer=pickle``, too.
+- Keys that are floats with an integral value are listed as int: equal numbers are one key.
 - Expired entries are neither counted nor listed, and are removed by later writes.
 - ``FanoutCache`` is one file, too: ``shards`` has no effect.
 - Reads do not write. With the policies "least-recently-used" and "least-frequently-used", uses are

@@ -31,7 +31,7 @@ _log = logging.getLogger("kvstore.contrib")
 #: The exceptions of reading a value that another program has written.
 _UNREADABLE = (ValueError, IndexError, struct.error, zlib.error)
 
-#: What :meth:`CacheBase.reset` returns beside settings.
+#: Names that :meth:`CacheBase.reset` reads in addition to the settings.
 METADATA = ("count", "size", "hits", "misses")
 
 #: The file of a cache in its directory.

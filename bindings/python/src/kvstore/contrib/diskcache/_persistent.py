@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import os
@@ -132,13 +133,11 @@ class Deque(_Persistent, Sequence[Any]):
         is_in_front = 0 <= index <= length // 2 or index < -(length // 2) - 1
         keys = self._cache.iterkeys(reverse=not is_in_front)
         left = index % length if is_in_front else length - 1 - index % length
-        for key in keys:
-            if left == 0:
-                try:
-                    return work(key)
-                except KeyError:
-                    continue
-            left -= 1
+        for key in itertools.islice(keys, left, None):
+            try:
+                return work(key)
+            except KeyError:
+                pass  # removed meanwhile: another item has its place
         raise IndexError("deque index out of range")
 
     def __getitem__(self, index: Any) -> Any:
