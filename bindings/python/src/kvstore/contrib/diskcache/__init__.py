@@ -9,7 +9,7 @@ True
 >>> cache["greeting"], cache.incr("visits"), cache.evict("texts")
 ({'text': 'hello'}, 1, 1)
 
-What is different:
+Differences:
 
 - Keys and values are data types of Python (``kvstore.DATA``); other objects are a TypeError.
   ``Cache(directory, serializer=pickle)`` stores any object, and then anyone who can write to the

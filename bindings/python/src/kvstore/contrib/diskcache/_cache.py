@@ -242,6 +242,19 @@ class Cache(QueueMethods, MaintenanceMethods):
         """Iterate over the keys in sorted order: numbers, then str, then bytes, then others."""
         return self._keys(lambda tables, place, limit: [(name, name) for name in tables.sorted(place, reverse, limit)])
 
+    def _key_at(self, place: int, reverse: bool) -> Any:
+        """Return the key at a place in sorted order. Raises IndexError if there are fewer keys, and
+        KeyError if the key cannot be read.
+        """
+
+        def look(tables: Tables) -> Any:
+            return self._key(tables, tables.sorted(None, reverse, place + 1)[place])
+
+        key = self._read(look, retry=True)
+        if key is ENOVAL:
+            raise KeyError(place)
+        return key
+
     def _keys(self, page: Callable[[Tables, Optional[bytes], int], list[tuple[bytes, bytes]]]) -> Iterator[Any]:
         """Iterate over the keys of entries.
 

@@ -27,7 +27,7 @@ ENOVAL = Constant("ENOVAL")
 #: The key or value in a call of :class:`Disk` if it is not known.
 UNKNOWN = Constant("UNKNOWN")
 
-#: What a value becomes: its size beyond the row (always 0), its mode, no file name, and the value
+#: A converted value: its size beyond the row (always 0), its mode, no file name, and the value
 #: as bytes, str, int or float.
 Stored = tuple[int, int, None, Any]
 
@@ -43,8 +43,8 @@ class Disk:
         min_file_size: From this size in bytes, a value is "large": ``read=True`` returns a file.
         pickle_protocol: Accepted for programs that set it, and not used.
         serializer: An object with ``dumps`` and ``loads``. By default ``kvstore.DATA``: other types
-            than those it lists are a TypeError. With ``pickle`` any object can be stored, and anyone
-            who can write to the file can run code in this process.
+            than those it lists are a TypeError. With ``pickle`` any object can be stored, and write
+            access to the file is enough to run code in this process.
     """
 
     def __init__(

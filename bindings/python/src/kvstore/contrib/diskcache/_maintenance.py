@@ -45,7 +45,7 @@ class MaintenanceMethods(CacheBase):
         return self._remove_in_steps(step, retry, count)
 
     def cull(self, retry: bool = False) -> int:
-        """Remove expired entries, then others by the eviction policy until the cache is smaller than
+        """Remove expired entries, then more by the eviction policy until the cache is smaller than
         ``size_limit``. Return how many were removed.
         """
         count = self.expire(retry=retry)

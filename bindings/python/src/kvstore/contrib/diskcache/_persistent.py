@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 import os
@@ -71,7 +70,7 @@ class _Persistent:
 class Deque(_Persistent, Sequence[Any]):
     """A sequence with the interface of ``collections.deque``, stored in a file.
 
-    All threads and processes may use it. Items at the ends are reached at once, others by walking
+    All threads and processes may use it. Items at the ends are reached at once, all other items by walking
     from the nearer end.
 
     Args:
@@ -131,11 +130,10 @@ class Deque(_Persistent, Sequence[Any]):
         if not -length <= index < length:
             raise IndexError("deque index out of range")
         is_in_front = 0 <= index <= length // 2 or index < -(length // 2) - 1
-        keys = self._cache.iterkeys(reverse=not is_in_front)
-        left = index % length if is_in_front else length - 1 - index % length
-        for key in itertools.islice(keys, left, None):
+        place = index % length if is_in_front else length - 1 - index % length
+        for _ in range(length):
             try:
-                return work(key)
+                return work(self._cache._key_at(place, reverse=not is_in_front))
             except KeyError:
                 pass  # removed meanwhile: another item has its place
         raise IndexError("deque index out of range")
