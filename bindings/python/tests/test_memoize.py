@@ -333,6 +333,48 @@ def test_result_serialized_during_cache_clear_is_not_kept(db: kvstore.Store) -> 
     assert f.cache_info().currsize == 0
 
 
+def test_result_that_took_longer_than_lease_is_stored(db: kvstore.Store, clock: Clock) -> None:
+    calls = []
+
+    @kvstore.memoize(db, ttl=1000, lease=10, name="slow")
+    def slow(n: int) -> int:
+        calls.append(n)
+        clock.advance(30)
+        if n == 2:
+            slow.cache_clear()
+        if n == 3 and calls.count(3) == 1:
+            assert slow(4) == 4  # another result meanwhile
+        return n
+
+    assert [slow(1), slow(1)] == [1, 1] and calls == [1]
+    assert [slow(2), slow(2)] == [2, 2] and calls == [1, 2, 2]  # cleared while it was computed
+    assert slow.cache_info().errors == 0
+    assert [slow(3), slow(3), slow(4)] == [3, 3, 4] and calls == [1, 2, 2, 3, 4]
+
+
+def test_late_result_does_not_replace_a_newer_one(db: kvstore.Store, clock: Clock) -> None:
+    order: list[int] = []
+    lease_is_over, second = threading.Event(), threading.Event()
+
+    @kvstore.memoize(db, ttl=1000, lease=10, name="twice")
+    def compute(n: int) -> int:
+        order.append(len(order))
+        mine = order[-1]
+        if mine == 0:
+            clock.advance(11)
+            lease_is_over.set()
+            second.wait(30)
+        return mine
+
+    first = threading.Thread(target=lambda: compute(1))
+    first.start()
+    lease_is_over.wait(30)
+    assert compute(1) == 1
+    second.set()
+    first.join()
+    assert compute(1) == 1 and order == [0, 1]
+
+
 def test_other_caller_computes_after_lease_ends(db: kvstore.Store, clock: Clock) -> None:
     """A process that dies while computing delays the others for at most its lease."""
     f = kvstore.memoize(db, name="f", lease=30)(lambda: 5)

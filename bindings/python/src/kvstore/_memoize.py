@@ -103,7 +103,7 @@ def memoize(
 
     One caller at a time computes a result, over all threads and processes that use the file; other
     callers wait for it. If the computing process dies, another caller starts when the ``lease`` is
-    over. A lease must therefore be longer than a computation: a later result is returned but not
+    over, so a computation that takes longer may run several times; the first of its results is
     stored. Exceptions are not stored. If the function calls itself with the same arguments, that
     call is computed directly.
 
@@ -126,7 +126,8 @@ def memoize(
             types of Python; a result of another type is a :exc:`TypeError`. With ``pickle`` results
             can be any object, and anyone who can write to the file can run code in this process;
             :class:`SignedPickle` prevents that. Results of another serializer are computed again.
-        lease: The longest time a computation may take, in seconds or as a ``timedelta``.
+        lease: How long callers wait for a computation before one of them computes, too, in seconds
+            or as a ``timedelta``.
         early: Recompute a result before it expires, so that callers do not have to wait. Each hit
             does so with a probability that grows towards the expiry and with the duration of the
             computation. 1.0 is the optimum of the XFetch algorithm, larger values recompute

@@ -3,7 +3,8 @@
 A result is stored under ``module.qualname:=digest``, where the digest is that of the arguments. A
 caller that computes a result holds a lease: the key ``module.qualname:~digest``, with a TTL. Other
 callers wait until that key is removed. For early recomputation, ``module.qualname:+digest`` stores
-how long the computation took.
+how long the computation took. The value of ``module.qualname:!`` changes when the results are
+cleared; it has a TTL, too.
 
 The methods take the family as an argument, because worker threads of asyncio each have their own.
 Only public methods of families are used, without a codec.
@@ -29,6 +30,8 @@ from kvstore._write_purge import purge_after_write
 FIRST_WAIT, LONGEST_WAIT = 0.001, 0.05
 #: Seconds until a background recomputation is tried again after it failed.
 _NEXT_TRY = 1.0
+#: Seconds for which a computation that began before the results were cleared is recognized.
+_CLEARED_TTL = 7 * 86_400.0
 
 #: The lock for the counters. A signal handler that calls a memoized function may run while its
 #: thread holds it.
@@ -115,7 +118,7 @@ class Times:
 class Results:
     """The results of one memoized function in a store, its leases and its counters."""
 
-    __slots__ = ("_ignored", "_prefix", "_serializer", "_signature", "_typed", "counts", "times", "unreleased")
+    __slots__ = ("_begun", "_cleared_key", "_ignored", "_prefix", "_serializer", "_signature", "_typed", "counts", "times", "unreleased")
 
     def __init__(
         self, function: Any, name: Optional[str], times: Times, typed: bool, ignored: frozenset[str], serializer: Any
@@ -128,6 +131,10 @@ class Results:
         self._typed = typed
         self._ignored = ignored
         self._serializer = serializer
+        #: The key whose value changes with each clear().
+        self._cleared_key = self._prefix + b"!"
+        #: The tokens of the leases of this process, with the value of that key when they were taken.
+        self._begun: dict[bytes, Optional[bytes]] = {}
         self.times = times
         self.counts = {"hits": 0, "misses": 0, "errors": 0}
         #: The leases that could not be released because the store failed, with their tokens.
@@ -228,14 +235,22 @@ class Results:
         return data.encode() if isinstance(data, str) else bytes(data)
 
     def keep(self, store: Family[Any, Any], arguments: bytes, token: bytes, data: bytes, seconds: float) -> None:
-        """Store an encoded result that took this many seconds to compute. If the lease was lost
-        (the computation took too long, or the cache was cleared), store nothing.
+        """Store an encoded result that took this many seconds to compute.
 
-        A failure of the store is only counted.
+        If the computation took longer than the lease, it is stored unless another caller computes
+        the result now or has stored it. If the cache was cleared meanwhile, nothing is stored. A
+        failure of the store is only counted.
         """
 
+        def is_wanted() -> bool:
+            holder = store.get(self.lease_key(arguments))
+            if holder is not None:
+                return bool(holder == token)
+            is_uncleared = token in self._begun and store.get(self._cleared_key) == self._begun[token]
+            return is_uncleared and self._key(arguments) not in store
+
         def put() -> None:
-            if store.get(self.lease_key(arguments)) == token:
+            if is_wanted():
                 if self.times.early:
                     store.put(self._prefix + b"+" + arguments, repr(seconds), self.times.kept)
                 store.put(self._key(arguments), data, self.times.kept)
@@ -248,7 +263,9 @@ class Results:
 
     def clear(self, store: Family[Any, Any]) -> int:
         """Remove all results, including those being computed, and return how many there were."""
-        store.delete_range(prefix=self._prefix + b"~")  # first: computations that began before this store nothing
+        # First: computations that began before this store nothing.
+        store.put(self._cleared_key, os.urandom(8), _CLEARED_TTL)
+        store.delete_range(prefix=self._prefix + b"~")
         cleared = store.delete_range(prefix=self._prefix + b"=")
         store.delete_range(prefix=self._prefix + b"+")
         return cleared
@@ -262,13 +279,18 @@ class Results:
         if left is not None:
             store.compare_and_delete(key, left)
             self.unreleased.pop(key, None)
-        return bool(store.add(key, token, self.times.lease))
+        self._begun[token] = store.get(self._cleared_key)
+        is_mine = bool(store.add(key, token, self.times.lease))
+        if not is_mine:
+            self._begun.pop(token, None)
+        return is_mine
 
     def release(self, store: Family[Any, Any], arguments: bytes, token: bytes) -> None:
         """End the lease with this token, if it is still held. If the store fails, the next call in
         this process ends it; other processes wait for its TTL.
         """
         key = self.lease_key(arguments)
+        self._begun.pop(token, None)
         try:
             store.compare_and_delete(key, token)
         except Error:
