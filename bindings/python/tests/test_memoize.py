@@ -648,3 +648,12 @@ def test_recursion_takes_three_levels_of_the_interpreter(db: kvstore.Store) -> N
         assert depth_of(kvstore.memoize(db)) > 280
     finally:
         sys.setrecursionlimit(limit)
+
+
+def test_wrong_serializer_and_name_are_refused_at_once(db: kvstore.Store) -> None:
+    for wrong in ("json", None, 5, object()):
+        with pytest.raises(TypeError, match="serializer has no method dumps: give an object with dumps and loads"):
+            kvstore.memoize(db, serializer=wrong)
+    for name in (5, "", b"x"):
+        with pytest.raises(TypeError, match="name must be a str"):
+            kvstore.memoize(db, name=name)  # type: ignore[arg-type]

@@ -90,6 +90,17 @@ def _of_bytes(value: Any) -> bytes:
     return to_bytes(value, "value")
 
 
+def checked_serializer(serializer: Any) -> Any:
+    """Return an object that has the methods of a codec. Raises TypeError for any other."""
+    for method in ("dumps", "loads"):
+        if not callable(getattr(serializer, method, None)):
+            raise TypeError(
+                f"serializer has no method {method}: give an object with dumps and loads, such as kvstore.DATA "
+                f"or the module pickle, not {serializer!r}"
+            )
+    return serializer
+
+
 class Coding:
     """The codec and the key type of a family: they convert its keys and values to and from bytes.
     """

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overload
 
+from kvstore._codec import checked_serializer
 from kvstore._data_codec import DATA
 from kvstore._errors import Error
 from kvstore._family import Family
@@ -174,6 +175,9 @@ def memoize(
     (9, 9)
     """
     times = Times(early, stale, ttl, lease)
+    checked_serializer(serializer)
+    if name is not None and (not isinstance(name, str) or not name):
+        raise TypeError(f"name must be a str that is not empty, not {name!r}")
     ignored = frozenset((ignore,) if isinstance(ignore, str) else ignore)
     if not isinstance(store, Family) and not hasattr(store, "_memoize_jobs"):
         kind = type(store)

@@ -881,18 +881,19 @@ def test_copy_of_a_diskcache(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     _old_cache(tmp_path / "old")
     assert main([str(tmp_path / "old"), str(tmp_path / "new")]) == 1
     printed = capsys.readouterr().out
-    assert "3 entries copied, 3 skipped" in printed and "--unpickle" in printed and "expired" in printed
+    assert "3 entries copied, 2 skipped" in printed and "--unpickle" in printed
     with Cache(tmp_path / "new") as cache:
         assert list(cache) == ["text", 7, b"bytes"] and cache.get("text", tag=True) == ("value", "t")
         assert 90 < cache.get(7, expire_time=True)[1] - time.time() < 101 and cache[b"bytes"] == b"z" * 70_000
         assert cache.eviction_policy == "least-recently-stored"
     global exploded
     before = exploded
-    assert main([str(tmp_path / "old"), str(tmp_path / "new"), "--unpickle"]) == 1
+    assert main([str(tmp_path / "old"), str(tmp_path / "new"), "--unpickle"]) == 0
     assert exploded == before + 1  # it was asked to
     exploded = before
     with Cache(tmp_path / "new") as cache:
         assert cache[("a", 1)] == {"x": [1]} and len(cache) == 5
+    assert main([str(tmp_path / "old"), str(tmp_path / "old")]) == 3 and not (tmp_path / "old" / "kvstore.db").exists()
     assert main([str(tmp_path / "none"), str(tmp_path / "new")]) == 3
     assert "python -m kvstore.contrib.diskcache: " in capsys.readouterr().err
 

@@ -10,6 +10,7 @@ import re
 from typing import Any, Callable, Optional, TypeVar, Union
 
 from kvstore import DATA, Family, SignedPickle
+from kvstore._codec import checked_serializer
 from kvstore._transaction import in_one_transaction
 from kvstore.contrib._storage import Storage
 
@@ -35,10 +36,8 @@ class Values:
     __slots__ = ("_is_own", "_serializer")
 
     def __init__(self, serializer: Optional[Any] = None, secret: Any = None) -> None:
-        if serializer is not None and not (hasattr(serializer, "dumps") and hasattr(serializer, "loads")):
-            raise TypeError(
-                f"serializer must have the methods dumps and loads, and {type(serializer).__name__} does not"
-            )
+        if serializer is not None:
+            checked_serializer(serializer)
         if serializer is not None and secret is not None:
             raise TypeError("serializer= and secret= cannot both be set: give one of them")
         #: Whether the serializer is one of this package.

@@ -19,19 +19,22 @@ def copy(source: Path, target: Path, unpickle: bool) -> tuple[int, collections.C
     """Copy the entries of a cache, with expiry times and tags. Keys that ``target`` has are replaced.
 
     Returns:
-        The number of entries copied, and how many were skipped for which reason.
+        The number of entries copied, and how many were skipped for which reason. Expired entries are
+        not counted.
 
     Raises:
         SourceError: If the source cannot be read.
     """
     copied, skipped = 0, collections.Counter[str]()
+    if target.exists() and target.samefile(source):
+        raise SourceError("the target is the source itself: give another directory as target")
     with Cache(target) as cache:
         cache.reset("eviction_policy", "none", update=False)  # during the copy only
         for entry in find(source, "diskcache", None).entries():
             try:
                 left = None if entry.expires_at is None else entry.expires_at - time.time()
                 if left is not None and left <= 0:
-                    raise EntryError("expired in the source")
+                    continue
                 key, value = _object(entry.key, "key", unpickle), _object(entry.value(), "value", unpickle)
                 cache.set(key, value, expire=left, tag=entry.tag, retry=True)
                 copied += 1
@@ -52,10 +55,12 @@ def _object(piece: Piece, what: str, unpickle: bool) -> Any:
 
 
 def main(arguments: Optional[list[str]] = None) -> int:
-    """Copy the cache that the command line names. Return the exit status: 1 if entries were skipped."""
+    """Copy the cache that the command line names. Return the exit status: 0 if all live entries were
+    copied, 1 if some were skipped, 3 if the source cannot be read or the target not written.
+    """
     parser = argparse.ArgumentParser(prog="python -m kvstore.contrib.diskcache", description=__doc__)
     parser.add_argument("source", type=Path, help="directory of a Cache or FanoutCache of diskcache; not changed")
-    parser.add_argument("target", type=Path, help="directory of the new cache, which may exist")
+    parser.add_argument("target", type=Path, help="directory of the new cache; if it exists, the entries are added to it, and replace equal keys")
     parser.add_argument(
         "--unpickle",
         action="store_true",

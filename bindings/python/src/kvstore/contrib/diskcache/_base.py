@@ -25,6 +25,7 @@ from kvstore.contrib.diskcache._locks import Locks
 from kvstore.contrib.diskcache._tables import Entry, Tables, pack, unpack
 
 R = TypeVar("R")
+C = TypeVar("C", bound="CacheBase")
 
 _log = logging.getLogger("kvstore.contrib")
 
@@ -461,7 +462,7 @@ class CacheBase:
         except kvstore.BusyError:
             pass  # closed with the last reference to it, or with the next call of close()
 
-    def __enter__(self) -> Any:
+    def __enter__(self: C) -> C:
         return self
 
     def __exit__(self, *exception: object) -> None:

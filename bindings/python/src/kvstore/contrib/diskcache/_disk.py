@@ -8,6 +8,7 @@ import zlib
 from typing import Any, Optional
 
 from kvstore import DATA
+from kvstore._codec import checked_serializer
 
 MODE_NONE, MODE_RAW, MODE_BINARY, MODE_TEXT, MODE_PICKLE = range(5)
 
@@ -53,7 +54,7 @@ class Disk:
         self._directory = directory
         self.min_file_size = min_file_size
         self.pickle_protocol = pickle_protocol
-        self.serializer = DATA if serializer is None else serializer
+        self.serializer = DATA if serializer is None else checked_serializer(serializer)
 
     def put(self, key: Any) -> tuple[Any, bool]:
         """Convert a key. Return bytes, str, int or float, and whether that is the key itself."""
