@@ -217,6 +217,22 @@ def test_enum_lookup_loads_no_lazy_module(tmp_path: Path, monkeypatch: pytest.Mo
         DATA.loads(b'{"$enum":["lazy_enums","Color","RED"]}')
 
 
+def test_enum_lookup_reads_no_property_of_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+    from types import ModuleType
+
+    class Settings:  # like django.conf.settings, which is loaded when its __class__ is read
+        @property
+        def __class__(self) -> Any:
+            raise SystemExit("loaded")
+
+    module = ModuleType("lazy_settings")
+    module.settings = Settings()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "lazy_settings", module)
+    with pytest.raises(ValueError, match="no enum that was imported here"):
+        DATA.loads(b'{"$enum":["lazy_settings","settings","RED"]}')
+
+
 def test_numpy_arrays_come_back_and_object_arrays_do_not() -> None:
     numpy = pytest.importorskip("numpy")
     for array in (

@@ -270,7 +270,7 @@ def _enum(content: list[str]) -> enum.Enum:
         # Not isinstance and found.__dict__, which load a module of importlib.util.LazyLoader.
         has_names = issubclass(type(found), (type, ModuleType))
         found = object.__getattribute__(found, "__dict__").get(name) if has_names else None
-    if not isinstance(found, enum.EnumMeta):
+    if not issubclass(type(found), enum.EnumMeta):  # not isinstance, which calls a property __class__
         raise _UnknownError(f"the value has a member of {module}.{path}, which is no enum that was imported here")
     return dict(found.__members__)[member]
 
