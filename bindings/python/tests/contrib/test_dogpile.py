@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,65 @@ def test_late_release_keeps_lock_of_next_holder(tmp_path: Path) -> None:
     assert other.acquire(wait=False)
     late.release()
     assert other.locked()
+    other.release()
+    backend._locks.close()
+
+
+def test_busy_store_breaks_no_creation(tmp_path: Path) -> None:
+    region = region_at(tmp_path / "r.db", distributed_lock=True, busy_timeout=0.05)
+    assert region.get_or_create("k", lambda: 1) == 1
+    with kvstore.open(tmp_path / "r.db") as db, db.transaction():
+        db["writing"] = b""
+        assert region.get_or_create("k2", lambda: 2) == 2
+        mutex = region.backend.get_mutex("k3")
+        assert mutex.acquire(wait=False)
+        mutex.release()
+    assert not mutex.locked()
+    region.backend._storage.close()
+
+
+def test_full_store_breaks_no_creation(tmp_path: Path) -> None:
+    region = region_at(tmp_path / "r.db", distributed_lock=True, max_bytes=32 * 4096, policy="none")
+    family = region.backend._storage.family()
+    for length in (3000, 1):
+        with pytest.raises(kvstore.FullError):
+            for number in range(10_000):
+                family[f"{length}-{number}"] = bytes(length)
+    assert region.get_or_create("k", lambda: 1) == 1
+    region.backend._storage.close()
+
+
+def test_file_deleted_during_creation_is_made_again(tmp_path: Path) -> None:
+    region = region_at(tmp_path / "cache" / "r.db", distributed_lock=True)
+
+    def create() -> int:
+        shutil.rmtree(tmp_path / "cache")
+        return 1
+
+    assert region.get_or_create("k", create) == 1
+    assert region.get_or_create("k2", lambda: 2) == 2
+    assert region.get_or_create("k2", lambda: 3) == 2
+    region.backend._storage.close()
+
+
+def test_damaged_file_breaks_no_creation(tmp_path: Path) -> None:
+    (tmp_path / "r.db").write_bytes(bytes(range(256)) * 64)
+    region = region_at(tmp_path / "r.db", distributed_lock=True, ignore_errors=True)
+    assert region.get_or_create("k", lambda: 1) == 1
+
+
+def test_hold_whose_release_fails_is_not_renewed(tmp_path: Path) -> None:
+    backend = KVStoreBackend(
+        {"path": tmp_path / "r.db", "distributed_lock": True, "lock_timeout": 0.3, "busy_timeout": 0.05}
+    )
+    mutex = backend.get_mutex("k")
+    assert mutex is not None and mutex.acquire()
+    with kvstore.open(tmp_path / "r.db") as db, db.transaction():
+        db["writing"] = b""
+        mutex.release()
+    time.sleep(0.4)
+    other = backend.get_mutex("k")
+    assert other is not None and other.acquire(wait=False)
     other.release()
     backend._locks.close()
 

@@ -48,6 +48,7 @@ from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
 from kvstore.contrib._timeouts import bounded, finite_ttl_of
 from kvstore.contrib._values import Values
 from kvstore.recipes import Lock, NotOwnedError
+from kvstore.recipes._base import Backoff
 
 _UNREADABLE = object()
 
@@ -82,8 +83,7 @@ class KVStoreBackend(BytesBackend):
     def get_mutex(self, key: str) -> Optional[Mutex]:
         if not self.distributed_lock:
             return None
-        ttl, family = self.lock_timeout, self._locks.name
-        return Mutex(Lock(self._locks.store(), key, ttl=ttl, renew=True, thread_local=False, family=family))
+        return Mutex(self._locks, key, self.lock_timeout)
 
     def get_serialized(self, key: str) -> Any:
         return self._storage.read(lambda family: family.get(key, NO_VALUE), NO_VALUE)
@@ -109,17 +109,39 @@ class KVStoreBackend(BytesBackend):
 class Mutex(CacheMutex):
     """A lock on one key for all threads and processes, with the interface that dogpile expects.
 
-    It is a :class:`kvstore.recipes.Lock`.
+    It is a :class:`kvstore.recipes.Lock`. If the store fails, the failure is logged, and the lock
+    counts as acquired: the caller then computes the value, perhaps at the same time as another
+    process.
     """
 
-    def __init__(self, lock: Lock) -> None:
-        self._lock = lock
+    def __init__(self, storage: Storage, key: str, ttl: float) -> None:
+        self._storage = storage
+        self._key = key
+        self._ttl = ttl
+        #: The lock in the store that was open at its last use.
+        self._lock: Optional[Lock] = None
+
+    def _opened(self) -> Lock:
+        """Return the lock in the store that is open now: another one after a fork, or if the file was
+        replaced.
+        """
+        store, lock = self._storage.store(), self._lock
+        if lock is None or lock._store is not store:
+            lock = self._lock = Lock(
+                store, self._key, ttl=self._ttl, renew=True, thread_local=False, family=self._storage.name
+            )
+        return lock
 
     def acquire(self, wait: bool = True) -> bool:
         """Acquire the lock, and return whether it was acquired. With ``wait``, wait until it is
         free.
         """
-        return self._lock.acquire(blocking=wait)
+        backoff = Backoff(None)
+        while not self._storage.keep(lambda _: self._opened().acquire(blocking=False), (), True):
+            if not wait:
+                return False
+            backoff.wait()
+        return True
 
     def release(self) -> None:
         """Release the lock, if this object still holds it.
@@ -127,14 +149,21 @@ class Mutex(CacheMutex):
         Its TTL can only have ended if the process was suspended for that long; another process may
         then hold the lock.
         """
+        lock = self._lock
+        if lock is None:
+            return
         try:
-            self._lock.release()
+            lock.release()
         except NotOwnedError:
             pass
+        except kvstore.Error as error:
+            for lease in lock._leases()[-1:]:
+                lock._forget(lease)  # it is not renewed any more, so its TTL ends it
+            self._storage.ignore(error)
 
     def locked(self) -> bool:
         """Return whether any thread or process holds the lock."""
-        return self._lock.locked()
+        return self._storage.keep(lambda _: self._opened().locked(), (), False)
 
 
 register_backend("kvstore", __name__, "KVStoreBackend")
