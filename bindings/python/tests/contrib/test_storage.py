@@ -7,9 +7,11 @@ import gc
 import logging
 import os
 import shutil
+import sys
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -51,6 +53,20 @@ def test_relative_path_is_resolved_at_creation(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path / "elsewhere")
     made.family()["a"] = b"1"
     assert (tmp_path / "relative.db").exists()
+    made.close()
+
+
+def test_folder_that_cannot_be_created_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()  # also for root, who may write everywhere
+    path = tmp_path / "file" / "folder" / "x.db"
+    made, lenient = Storage(path, "things", {}), Storage(path, "things", {"ignore_errors": True})
+    with pytest.raises(kvstore.StoreIOError, match="file: the directory of the store cannot be created"):
+        made.read(lambda family: family.get("a"), None)
+    assert made.keep(lambda family: family.put("a", b"1"), ["a"], False) is False
+    assert lenient.read(lambda family: family.get("a", b"x"), b"missing") == b"missing"
+    assert (made.ignored_errors, lenient.ignored_errors) == (1, 1)
+    (tmp_path / "file").unlink()
+    assert made.keep(lambda family: family.put("a", b"1"), ["a"], False) is True
     made.close()
 
 
@@ -230,6 +246,20 @@ def test_failed_change_has_no_effect_and_ends_transaction(here: Storage) -> None
 
 
 # Culling
+
+
+def test_signed_object_of_removed_class_counts_as_missing(here: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("removed_later")
+    module.Old = type("Old", (), {"__module__": "removed_later"})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "removed_later", module)
+    values = Values(None, "secret")
+    data = values.dumps(module.Old())
+    del module.Old
+    assert values.loads(data, "missing") == "missing"
+    here.family()["n"] = data
+    with pytest.raises(KeyError):
+        change(here, "n", values, lambda value: value)
+    assert "n" not in here.family()
 
 
 def test_one_process_never_exceeds_max_entries(here: Storage) -> None:

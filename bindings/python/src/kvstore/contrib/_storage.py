@@ -173,7 +173,7 @@ class Storage:
         except kvstore.Error as error:
             if not self._ignores_errors:
                 raise
-            self._ignore(error)
+            self.ignore(error)
             return missing
 
     def keep(self, work: Callable[[Family], T], names: Iterable[Union[str, bytes]], not_kept: T) -> T:
@@ -185,7 +185,7 @@ class Storage:
         try:
             return self.call(work)
         except kvstore.Error as error:
-            self._ignore(error)
+            self.ignore(error)
             if not isinstance(error, (kvstore.BusyError, kvstore.LockedError)):  # not to wait twice
                 try:
                     self.call(lambda family: family.delete_many(list(names)))
@@ -221,7 +221,7 @@ class Storage:
                     pass
         _log.error("%s: %s. The file was renamed to %s", self.path, why, aside)
 
-    def _ignore(self, error: kvstore.Error) -> None:
+    def ignore(self, error: kvstore.Error) -> None:
         """Count a failure that the caller does not notice, and log the first of each minute."""
         self.ignored_errors += 1
         now = time.monotonic()
@@ -285,7 +285,10 @@ def _limit(store: Store, max_bytes: int, policy: Optional[str]) -> None:
 
 
 def _make_private_directories(path: str) -> None:
-    """Create a directory and its missing parents, for this user only."""
+    """Create a directory and its missing parents, for this user only.
+
+    Raises StoreIOError if one cannot be created.
+    """
     missing = []
     while not os.path.isdir(path) and os.path.dirname(path) != path:
         missing.append(path)
@@ -293,8 +296,11 @@ def _make_private_directories(path: str) -> None:
     for directory in reversed(missing):
         try:
             os.mkdir(directory, 0o700)
-        except FileExistsError:
-            if not os.path.isdir(directory):  # otherwise another process has just created it
-                raise
-        else:
             os.chmod(directory, 0o700)  # the umask may have removed more
+        except OSError as error:
+            if isinstance(error, FileExistsError) and os.path.isdir(directory):
+                continue  # another process has just created it
+            raise kvstore.StoreIOError(
+                f"{directory}: the directory of the store cannot be created ({error.strerror}): create it, or give "
+                "another path"
+            ) from error

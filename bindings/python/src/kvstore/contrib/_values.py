@@ -58,13 +58,13 @@ class Values:
         """Convert bytes from the store back to the value.
 
         A value that was written in another way, such as by an older version that pickled values, is
-        logged and counts as missing.
+        logged and counts as missing. So is an object whose class was renamed or removed since.
         """
         if self._is_own and _INT.fullmatch(data):
             return int(data)
         try:
             return self._serializer.loads(data)
-        except ValueError as error:
+        except Exception as error:  # of the classes of a signed pickle
             if not self._is_own:
                 raise
             _log.warning("a value counts as missing: %s", error)
