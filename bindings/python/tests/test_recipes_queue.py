@@ -325,6 +325,56 @@ def test_unreadable_value_does_not_block_other_messages(store: kvstore.Store) ->
     assert looked is not None and looked.id == dead.id
 
 
+@pytest.mark.parametrize("max_attempts", [None, 3])
+def test_unreadable_values_do_not_block_a_transaction(store: kvstore.Store, max_attempts: Optional[int]) -> None:
+    Queue(store, "jobs").put_many([b"no json", b"nor this", b"1", b"2"])
+    jobs = Queue(store, "jobs", codec=json, max_attempts=max_attempts)
+    with store.transaction():
+        message = jobs.get(block=False)
+        assert message.value == 1
+        message.ack()
+    with store.transaction():
+        (message,) = jobs.get_many(1)
+        assert message.value == 2
+        message.ack()
+    sizes = jobs.sizes()
+    assert sizes.ready + sizes.taken + sizes.dead == 2
+    Queue(store, "jobs").put(b"nor that")
+    with pytest.raises(ValueError), store.transaction():
+        jobs.get(block=False)  # no other message
+    assert jobs.sizes() == sizes._replace(ready=sizes.ready + 1)
+
+
+def test_busy_store_hides_no_readable_message(tmp_path: Path) -> None:
+    with kvstore.open(tmp_path / "q.db", busy_timeout=0) as db, kvstore.open(tmp_path / "q.db") as other:
+        Queue(db, "jobs").put_many([b"no json", b"1"])
+        tx = other.transaction()
+
+        class Codec:
+            """Decodes the unreadable message when another process has begun to write."""
+
+            dumps = staticmethod(json.dumps)
+
+            @staticmethod
+            def loads(data: bytes) -> Any:
+                if data == b"no json":
+                    tx.__enter__()
+                return json.loads(data)
+
+        jobs = Queue(db, "jobs", codec=Codec(), visibility=0.001, max_attempts=None)
+        for _ in range(4):
+            with pytest.raises(ValueError):
+                try:
+                    jobs.get(block=False)
+                finally:
+                    tx.__exit__(None, None, None)
+                    tx = other.transaction()
+                    time.sleep(0.01)
+        (message,) = jobs.get_many(10)
+        assert message.value == 1
+        tx.__exit__(None, None, None)
+
+
 def test_effects_and_ack_in_one_transaction_are_atomic(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", visibility=30)
     jobs.put("a")

@@ -304,7 +304,9 @@ class Queue(Generic[T]):
             store is still busy after the timeout. This can take up to ``busy_timeout`` longer.
             Error: If it would have to wait inside a transaction, which prevents other writers from
             putting messages. The exception of the codec if it cannot decode the message, which
-            stays taken for its visibility: call ``get`` again for the next one.
+            stays taken for its visibility: call ``get`` again for the next one. Inside a
+            transaction, which an exception may roll back, ``get`` returns the next message that can
+            be decoded, and raises only if there is none.
         """
         backoff = Backoff(timeout)
         visible = self._visible_ms(visibility)
@@ -341,20 +343,36 @@ class Queue(Generic[T]):
         return self._visibility_ms if visibility is None else finite_ttl(visibility, "visibility")
 
     def _take(self, limit: int, visible_ms: int) -> list[Message[T]]:
-        if not self._has_some():
-            return []
-        taken = [self._message(number, meta, body) for number, meta, body in self._taken(limit, visible_ms)]
-        # Undecodable messages become ready again later, as if their consumer had died, and do not
-        # block the others. A consumer with the right codec may be running elsewhere.
-        readable = [message for message in taken if message._unreadable is None]
-        for message in taken:
-            if message._unreadable is not None and self._max_attempts is None and message.attempts >= _UNREADABLE_ATTEMPTS:
-                self._bury(message)
-        if readable or not taken:
+        readable, unreadable = self._take_readable(limit, visible_ms)
+        try:
+            if not readable and unreadable is not None:
+                raise unreadable
             return readable
-        unreadable = taken[0]._unreadable
-        del taken  # it refers to the exception, whose traceback would keep it
-        raise cast("Exception", unreadable)
+        finally:
+            del unreadable  # its traceback refers to this frame
+
+    def _take_readable(self, limit: int, visible_ms: int) -> tuple[list[Message[T]], Optional[Exception]]:
+        """Take messages, and return those that the codec can decode, and its first exception.
+
+        Undecodable messages become ready again later, as if their consumer had died, and do not
+        block the others. A consumer with the right codec may be running elsewhere.
+        """
+        readable: list[Message[T]] = []
+        unreadable: dict[int, Exception] = {}
+        while self._has_some():
+            seen = len(unreadable)
+            for number, meta, body in self._taken(limit, visible_ms):
+                message = self._message(number, meta, body)
+                if message._unreadable is None:
+                    readable.append(message)
+                else:
+                    unreadable.setdefault(number, message._unreadable)
+                    self._bury_exhausted(message)
+            # The exception may roll back the transaction of the caller, and with it what was taken: look
+            # for another message first.
+            if readable or len(unreadable) == seen or not in_transaction(self._store):
+                break
+        return readable, next(iter(unreadable.values()), None)
 
     @atomic
     def _taken(self, limit: int, visible_ms: int) -> list[tuple[int, Meta, bytes]]:
@@ -375,9 +393,18 @@ class Queue(Generic[T]):
         changes.write_counters()
         return taken
 
+    def _bury_exhausted(self, message: Message[T]) -> None:
+        """Move an undecodable message that this consumer has just taken to the dead letters after
+        its last attempt. If the store is busy, a later attempt does.
+        """
+        if self._max_attempts is None and message.attempts >= _UNREADABLE_ATTEMPTS:
+            try:
+                self._bury(message)
+            except (BusyError, LockedError):
+                pass
+
     @atomic
     def _bury(self, message: Message[T]) -> None:
-        """Move a message that this consumer has just taken to the dead letters."""
         meta = self._meta_of(message)
         if meta is not None:
             changes = Changes(self._family, self._max_attempts)
