@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ def test_writes_are_done_in_order_of_calls() -> None:
     done: list[int] = []
 
     async def main() -> None:
-        threads = Threads()
+        threads = Threads(Storage(":memory:", "things", {}))
         await asyncio.gather(*(threads.write(lambda number=number: done.append(number)) for number in range(100)))
         await threads.close(lambda: done.append(100))
 
@@ -27,8 +28,32 @@ def test_writes_are_done_in_order_of_calls() -> None:
     assert done == list(range(101))
 
 
+def test_waits_of_many_writes_for_busy_store_do_not_add_up(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "x.db", "things", {"busy_timeout": 0.2})
+    threads = Threads(storage)
+    storage.family()["a"] = b"1"
+
+    def put() -> bool:
+        return storage.keep(lambda family: family.put("a", b"2"), ["a"], False)
+
+    async def main() -> None:
+        with kvstore.open(tmp_path / "x.db") as other, other.transaction():
+            other["b"] = b"2"
+            began = time.monotonic()
+            assert await asyncio.gather(*(threads.write(put) for _ in range(50))) == [False] * 50
+            assert time.monotonic() - began < 5  # 50 waits would take 10 seconds
+            following = asyncio.ensure_future(threads.write(put))  # waits, as it was called later
+            await asyncio.sleep(0.05)
+            assert not following.done()
+        assert await following is True
+        await threads.close(storage.close)
+
+    asyncio.run(main())
+
+
 def test_reads_and_event_loop_run_while_writer_waits_for_lock(tmp_path: Path) -> None:
-    storage, threads = Storage(tmp_path / "x.db", "things", {"busy_timeout": 30}), Threads()
+    storage = Storage(tmp_path / "x.db", "things", {"busy_timeout": 30})
+    threads = Threads(storage)
     storage.family()["a"] = b"1"
 
     async def main() -> None:
@@ -50,7 +75,7 @@ def test_cancelled_write_comes_before_later_write() -> None:
     free = threading.Event()
 
     async def main() -> None:
-        threads = Threads()
+        threads = Threads(Storage(":memory:", "things", {}))
 
         def first() -> None:
             free.wait()
@@ -71,7 +96,7 @@ def test_cancelled_write_comes_before_later_write() -> None:
 
 
 def test_closed_threads_end_and_next_use_starts_new_ones() -> None:
-    threads = Threads()
+    threads = Threads(Storage(":memory:", "things", {}))
 
     async def main() -> None:
         used = {await threads.read(threading.current_thread), await threads.write(threading.current_thread)}
@@ -88,7 +113,7 @@ def test_closed_threads_end_and_next_use_starts_new_ones() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_child_of_fork_starts_threads_of_its_own() -> None:
-    threads = Threads()
+    threads = Threads(Storage(":memory:", "things", {}))
     assert asyncio.run(threads.write(os.getpid)) == os.getpid()
     child = os.fork()
     if child == 0:

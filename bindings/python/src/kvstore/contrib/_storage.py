@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import os
 import threading
 import time
@@ -19,6 +20,7 @@ from kvstore import Family, Store
 from kvstore._options import choice, configuration, count, encryption_of
 from kvstore._path import has_scheme
 from kvstore._store_maintenance import POLICIES
+from kvstore._time import duration_ms
 from kvstore._write_purge import PURGE_PER_WRITE
 
 T = TypeVar("T")
@@ -125,6 +127,10 @@ class Storage:
         #: Number of failures in this process that the callers did not notice.
         self.ignored_errors = 0
         self._next_message = 0.0
+        #: How many seconds a call waits for a lock.
+        self.busy_timeout = duration_ms(options.get("busy_timeout", 5.0), "busy_timeout") / 1000
+        #: When the last call that found the store busy ended, by the monotonic clock.
+        self.busy_time = -math.inf
         self._in_use: Optional[_InUse] = None
         #: The maximum number of keys, and how many keys may be added before they are counted again:
         #: see _culling.
@@ -157,6 +163,9 @@ class Storage:
                 if not self._is_gone(error):
                     raise
                 _close_quietly(in_use.opened.store)
+            except kvstore.BusyError:
+                self.busy_time = time.monotonic()
+                raise
             except kvstore.MisuseError:
                 if not in_use.family.closed:  # otherwise another thread has closed it
                     raise

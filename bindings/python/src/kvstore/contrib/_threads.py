@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import NamedTuple, Optional, TypeVar
+
+from kvstore._native import WaitFlag
+from kvstore.contrib._storage import Storage
 
 T = TypeVar("T")
 
@@ -31,12 +35,18 @@ class Threads:
     Writes are done in the order of the calls, and reads do not wait for a write that waits for
     another process. A call whose task is cancelled runs to its end if it has begun. Threads start
     on first use, also in the child of a fork, and end when this object is closed or collected.
+
+    A write that has waited for ``busy_timeout`` behind writes that found the store busy does not wait
+    for it again. Otherwise the waits of many calls would add up.
     """
 
-    __slots__ = ("__weakref__", "_pools")
+    __slots__ = ("__weakref__", "_pools", "_storage", "_wait_flag")
 
-    def __init__(self) -> None:
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._pools: Optional[_Pools] = None
+        #: Ends the waits of the thread that writes.
+        self._wait_flag = WaitFlag()
 
     async def read(self, work: Callable[[], T]) -> T:
         """Return ``work()``, which runs in a thread that reads."""
@@ -44,13 +54,23 @@ class Threads:
 
     async def write(self, work: Callable[[], T]) -> T:
         """Return ``work()``, which runs in the thread that writes."""
-        return await _run(self._open().writer, work)
+        submitted = time.monotonic()
+
+        def write() -> T:
+            self._wait_flag.set(self._storage.busy_time - submitted >= self._storage.busy_timeout)
+            try:
+                return work()
+            finally:
+                self._wait_flag.set(False)
+
+        return await _run(self._open().writer, write)
 
     def _open(self) -> _Pools:
         pools = self._pools
         if pools is None or pools.process != os.getpid():
             readers = ThreadPoolExecutor(_READERS, "kvstore-reader")
-            pools = self._pools = _Pools(os.getpid(), readers, ThreadPoolExecutor(1, "kvstore-writer"))
+            writer = ThreadPoolExecutor(1, "kvstore-writer", self._wait_flag.watch)
+            pools = self._pools = _Pools(os.getpid(), readers, writer)
         return pools
 
     async def close(self, work: Callable[[], None]) -> None:

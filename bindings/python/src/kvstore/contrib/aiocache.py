@@ -105,7 +105,7 @@ class KVStoreCache(BaseCache):
             plugins=plugins, namespace=namespace, key_builder=key_builder, timeout=timeout, ttl=ttl,
         )  # fmt: skip
         self._storage = Storage(path, family, options)
-        self._threads = Threads()
+        self._threads = Threads(self._storage)
 
     async def _read(self, work: Callable[[Family], T], missing: T) -> T:
         return await self._threads.read(lambda: self._storage.read(work, missing))

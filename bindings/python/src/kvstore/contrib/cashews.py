@@ -88,7 +88,7 @@ class KVStoreBackend(Backend):
             path = unquote(address.partition("://")[2])
         super().__init__(serializer=_safe_serializer(get_serializer() if serializer is None else serializer))
         self._storage = Storage(path, family, options)
-        self._threads = Threads()
+        self._threads = Threads(self._storage)
         self._is_ready = False
 
     @property

@@ -93,7 +93,7 @@ class KVStoreStore(
         **options: Any,
     ) -> None:
         self._storage = Storage(path, family, options)
-        self._threads = Threads()
+        self._threads = Threads(self._storage)
         super().__init__(default_collection=default_collection, seed=seed, stable_api=True)
 
     async def _get_managed_entry(self, *, collection: str, key: str) -> Optional[ManagedEntry]:

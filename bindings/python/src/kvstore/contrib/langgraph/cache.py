@@ -52,7 +52,7 @@ class KVStoreCache(BaseCache[Any]):
     ) -> None:
         super().__init__(serde=serializer_of(serde, allowed_types))
         self._storage = Storage(path, family, options)
-        self._threads = Threads()
+        self._threads = Threads(self._storage)
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
         names = {(tuple(namespace), key): _name(namespace, key) for namespace, key in keys}

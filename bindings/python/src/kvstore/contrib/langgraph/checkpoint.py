@@ -98,7 +98,7 @@ class KVStoreSaver(BaseCheckpointSaver[str], AbstractContextManager[Any], Abstra
             if options.get(option):
                 raise TypeError(f"{option} is for caches: a checkpointer must not lose checkpoints")
         self._storage = Storage(path, family, options)
-        self._threads = Threads()
+        self._threads = Threads(self._storage)
 
     # Reading
 
