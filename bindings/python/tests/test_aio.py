@@ -452,6 +452,19 @@ def test_lock_held_beyond_timeout_raises_busy_error(path: Path) -> None:
     run(path, work, busy_timeout=0.05)
 
 
+def test_waits_of_many_calls_for_a_lock_do_not_add_up(path: Path) -> None:
+    async def work(db: kvstore.aio.Store) -> None:
+        await db.put("k", b"v")
+        with lock_of_another_process(path):
+            began = time.monotonic()
+            results = await asyncio.gather(*(db.put("k", b"w") for _ in range(50)), return_exceptions=True)
+            assert all(isinstance(result, kvstore.BusyError) for result in results)
+            assert time.monotonic() - began < 5  # 50 waits would take 10 seconds
+        await db.put("k", b"v")
+
+    run(path, work, busy_timeout=0.2)
+
+
 # Transactions
 
 

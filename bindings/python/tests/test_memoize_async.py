@@ -505,6 +505,108 @@ def test_results_are_returned_from_busy_store_without_blocking_the_loop(path: Pa
     other.close()
 
 
+@pytest.fixture(params=["sync", "aio"])
+def opened(request: pytest.FixtureRequest, path: Path) -> Callable[[float], Any]:
+    """A function that opens a store with a busy_timeout."""
+    return lambda busy: (kvstore if request.param == "sync" else kvstore.aio).open(path, busy_timeout=busy)
+
+
+async def close(db: Any) -> None:
+    if isinstance(db, kvstore.aio.Store):
+        await db.close()
+    else:
+        db.close()
+
+
+def test_waits_of_many_calls_for_busy_store_do_not_add_up(opened: Any, path: Path) -> None:
+    async def main() -> None:
+        db = opened(0.2)
+
+        @kvstore.memoize(db)
+        async def function(number: int) -> int:
+            return number
+
+        await function(-1)
+        with kvstore.open(path) as other, other.transaction():
+            other["a"] = "1"
+            began = time.monotonic()
+            assert await asyncio.gather(*(function(number) for number in range(50))) == list(range(50))
+            assert time.monotonic() - began < 5  # 50 waits would take 10 seconds
+        assert await function(1) == 1
+        assert (await function.cache_info()).currsize == 2
+        await close(db)
+
+    asyncio.run(main())
+
+
+def test_next_call_ends_lease_whose_release_failed(opened: Any, path: Path) -> None:
+    async def main() -> None:
+        db, other = opened(0.05), kvstore.open(path)
+        writing = other.transaction()
+
+        @kvstore.memoize(db, lease=60)
+        async def function() -> int:
+            if not calls:
+                calls.append(1)
+                writing.__enter__()
+                other["a"] = "1"
+                raise LookupError
+            return 2
+
+        calls: list[int] = []
+        with pytest.raises(LookupError):
+            await function()
+        while not (await function.cache_info()).errors:
+            await asyncio.sleep(0.01)
+        writing.__exit__(None, None, None)
+        other.close()
+        assert await asyncio.wait_for(function(), 30) == 2
+        await close(db)
+
+    asyncio.run(main())
+
+
+def test_call_in_task_that_a_transaction_waits_for_is_computed(path: Path) -> None:
+    async def main() -> None:
+        async with kvstore.aio.open(path, busy_timeout=0.05) as db:
+
+            @kvstore.memoize(db)
+            async def function(number: int) -> int:
+                return number
+
+            async with db.transaction() as tx:
+                await tx.put("a", b"1")
+                assert await asyncio.wait_for(asyncio.gather(function(1), function(2)), 30) == [1, 2]
+            assert (await function.cache_info())[2:] == (0, 2)
+            assert await function(1) == 1
+            assert (await function.cache_info()).currsize == 1
+            assert [key async for key in db.keys() if b":~" in key] == []
+
+    asyncio.run(main())
+
+
+def test_result_is_returned_if_no_thread_can_be_started(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        db = opened(5)
+
+        @kvstore.memoize(db)
+        async def function() -> int:
+            return 1
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            assert await function() == 1
+        assert await function() == 1
+        info = await function.cache_info()
+        assert info.errors >= 1 and info.currsize == 1
+        await close(db)
+
+    asyncio.run(main())
+
+
 def test_result_of_unsupported_type_raises_and_leaves_no_lease(run: Any) -> None:
     async def work(db: Any) -> None:
         results: list[Any] = [object(), 5]

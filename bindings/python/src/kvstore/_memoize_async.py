@@ -31,6 +31,8 @@ from kvstore.aio._workers import Job, Workers, WorkerSettings
 
 R = TypeVar("R")
 
+#: The most seconds that a caller waits for a worker that writes, beyond its waits for a lock.
+_LONGEST_WRITE = 1.0
 #: The number of threads that read from a store of the synchronous package.
 _READERS = 4
 
@@ -43,6 +45,11 @@ class Jobs(Protocol):
     @property
     def closed(self) -> bool:
         """Whether the store is closed."""
+        ...
+
+    @property
+    def busy_timeout(self) -> float:
+        """How many seconds a call waits for a lock."""
         ...
 
     def submit(self, write: bool, call: Callable[[Family[Any, Any]], R]) -> Future[R]:
@@ -70,6 +77,10 @@ class _StoreJobs:
     def closed(self) -> bool:
         return self._family.closed
 
+    @property
+    def busy_timeout(self) -> float:
+        return _busy_timeout(self._family._state)
+
     def submit(self, write: bool, call: Callable[[Family[Any, Any]], R]) -> Future[R]:
         family = self._family
         job = Job(lambda worker: call(family))
@@ -87,6 +98,11 @@ _workers_lock = threading.Lock()
 _inherited: list[Workers] = []
 
 
+def _busy_timeout(state: Any) -> float:
+    """Return how many seconds the calls of a store of the synchronous package wait for a lock."""
+    return max(int(state.pool.config.busyTimeout), 0) / 1000
+
+
 def _workers_of(state: Any) -> Workers:
     with _workers_lock:
         workers = _workers.get(state)
@@ -94,7 +110,9 @@ def _workers_of(state: Any) -> Workers:
             _inherited.append(workers)
             workers = None
         if workers is None:
-            workers = _workers[state] = Workers(WorkerSettings(b":memory:", {}), _READERS)
+            workers = _workers[state] = Workers(
+                WorkerSettings(b":memory:", {"busy_timeout": _busy_timeout(state)}), _READERS
+            )
             weakref.finalize(state, _end, workers).atexit = False
         return workers
 
@@ -144,8 +162,16 @@ def memoized_async(function: Any, results: Results, jobs: Jobs) -> tuple[Any, An
     refreshes: dict[tuple[int, bytes], asyncio.Task[None]] = {}
     lease_s = duration_ms(results.times.lease, "lease") / 1000
 
+    def submit(write: bool, call: Callable[[Family[Any, Any]], R]) -> asyncio.Future[R]:
+        try:
+            return asyncio.wrap_future(jobs.submit(write, call))
+        except RuntimeError as error:
+            if isinstance(error, Error):
+                raise
+            raise Error(f"the store cannot be used: {error}") from error  # no thread can be started
+
     async def run(write: bool, call: Callable[[Family[Any, Any]], R]) -> R:
-        return await asyncio.wrap_future(jobs.submit(write, call))
+        return await submit(write, call)
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         arguments = results.digest(args, kwargs)
@@ -240,10 +266,22 @@ def memoized_async(function: Any, results: Results, jobs: Jobs) -> tuple[Any, An
             return found or True
 
         try:
-            return await run(True, take_or_find)
+            taken = submit(True, take_or_find)
+            try:
+                # A transaction of another task can occupy the worker for any time.
+                await asyncio.wait((taken,), timeout=_LONGEST_WRITE + 2 * jobs.busy_timeout)
+            except BaseException:
+                taken.cancel()
+                raise
+            if taken.done():
+                return taken.result()
         except Error as error:
             results.failed(error, jobs.closed)
             return None
+        taken.cancel()
+        submit_later(lambda family: results.release(family, arguments, token))
+        results.count("errors")
+        return None
 
     async def compute(arguments: bytes, args: Any, kwargs: Any) -> Any:
         computation = _Computation(results, arguments)
@@ -270,12 +308,17 @@ def memoized_async(function: Any, results: Results, jobs: Jobs) -> tuple[Any, An
             return data
 
         try:
-            kept = jobs.submit(True, keep)
+            kept = submit(True, keep)
         except Error:  # the store was closed, or this task has a transaction open
             results.count("errors")
             submit_later(lambda family: results.release(family, arguments, token))
             return result, None
-        return result, await asyncio.shield(asyncio.wrap_future(kept))
+        # Not cancelled with this task. If the store is busy, the worker goes on without the caller.
+        await asyncio.wait((kept,), timeout=_LONGEST_WRITE + jobs.busy_timeout)
+        if kept.done():
+            return result, kept.result()
+        kept.add_done_callback(lambda kept: kept.cancelled() or kept.exception())  # so that it is not reported
+        return result, None
 
     def submit_later(call: Callable[[Family[Any, Any]], object]) -> None:
         with contextlib.suppress(Error, RuntimeError):  # the store was closed, or no thread can be started

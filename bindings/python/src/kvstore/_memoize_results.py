@@ -223,7 +223,8 @@ class Results:
 
     def is_leased(self, store: Family[Any, Any], arguments: bytes) -> bool:
         """Return whether a caller, of any process, computes the result."""
-        return self.lease_key(arguments) in store
+        key = self.lease_key(arguments)
+        return key in store and key not in self.unreleased
 
     def decode(self, data: bytes) -> Any:
         return self._serializer.loads(data)

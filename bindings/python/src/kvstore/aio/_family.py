@@ -541,6 +541,10 @@ class FamilyJobs:
     def closed(self) -> bool:
         return bool(self._store.closed)
 
+    @property
+    def busy_timeout(self) -> float:
+        return float(self._store._current_workers().settings.busy_timeout)
+
     def submit(self, write: bool, call: Callable[[kvstore.Family[Any, Any]], R]) -> Future[R]:
         job: Job = self._store._submit(write, self._on_family(call))
         return job.future

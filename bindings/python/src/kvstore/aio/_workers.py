@@ -10,6 +10,7 @@ refer to the store that uses them, so that an abandoned store can be closed.
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import threading
@@ -25,6 +26,7 @@ from kvstore._native import WaitFlag
 from kvstore._path import absolute, file_id, is_in_memory
 from kvstore._store import Store
 from kvstore._store import open as open_store
+from kvstore._time import duration_ms
 from kvstore._transaction import Transaction
 
 R = TypeVar("R")
@@ -39,6 +41,8 @@ class WorkerSettings:
         self.path = absolute(path)
         self.options = options
         self.in_memory = is_in_memory(path)
+        #: How many seconds a call waits for a lock.
+        self.busy_timeout = duration_ms(options.get("busy_timeout", 5.0), "busy_timeout") / 1000
         #: The identity of the file.
         self.file_id: Optional[tuple[int, int]] = None
         #: The clock given to set_clock, and how often set_clock was called.
@@ -97,7 +101,7 @@ class Job:
         try:
             result = self.call(worker)
         except BaseException as error:
-            worker.ends(self.future)
+            worker.ends(self.future, isinstance(error, BusyError))
             self.future.set_exception(error)
             self = None  # type: ignore[assignment] # avoid a reference cycle through the traceback
         else:
@@ -232,6 +236,8 @@ class Worker(threading.Thread):
         self._clock_version = self._drop_count = 0
         #: When the current job was submitted.
         self.submitted = 0.0
+        #: When the last job that found the store busy ended.
+        self._busy = -math.inf
         #: The future of the current job, and the flag that ends its wait for a lock.
         self._running: Optional[JobFuture] = None
         self._wait_flag = WaitFlag()
@@ -261,17 +267,24 @@ class Worker(threading.Thread):
         return self._store
 
     def begins(self, future: JobFuture) -> None:
-        """Record that this worker runs the job of ``future``."""
+        """Record that this worker runs the job of ``future``.
+
+        If the job has waited for ``busy_timeout`` behind jobs that found the store busy, it does not
+        wait again for the lock. Otherwise the waits of many calls would add up.
+        """
         with self._wait_lock:
             self._running = future
+            self._wait_flag.set(self._busy - self.submitted >= self._pool.settings.busy_timeout)
         future.worker = self
 
-    def ends(self, future: JobFuture) -> None:
-        """Record that the job of ``future`` has ended."""
+    def ends(self, future: JobFuture, is_busy: bool = False) -> None:
+        """Record that the job of ``future`` has ended, and whether it found the store busy."""
         future.worker = None
         with self._wait_lock:
             self._running = None
             self._wait_flag.set(False)
+        if is_busy:
+            self._busy = time.monotonic()
 
     def end_wait(self, future: JobFuture) -> None:
         """End the wait for a lock of the job of ``future``, if it is running. It fails with
