@@ -164,6 +164,16 @@ def test_fencing_tokens_increase_across_locks_and_after_clear(store: kvstore.Sto
     assert tokens == sorted(set(tokens))
 
 
+@pytest.mark.parametrize("counter", [b"", b"no number", b"\xff", b"9" * 25, b"9" * 5000, b"-5"])
+def test_damaged_counter_of_fencing_tokens_counts_as_lost(store: kvstore.Store, counter: bytes) -> None:
+    store.family("recipes.locks", create=True)["f"] = counter
+    lock = Lock(store, "a")
+    with lock:
+        first = lock.fencing_token
+    with lock:
+        assert lock.fencing_token == first + 1
+
+
 def test_fencing_tokens_increase_even_if_clock_goes_back(path: Path) -> None:
     tokens = []
     for now in (2_000_000_000.0, 1_000_000_000.0, 3_000_000_000.0):

@@ -272,7 +272,8 @@ def _enum(content: list[str]) -> enum.Enum:
         found = object.__getattribute__(found, "__dict__").get(name) if has_names else None
     if not issubclass(type(found), enum.EnumMeta):  # not isinstance, which calls a property __class__
         raise _UnknownError(f"the value has a member of {module}.{path}, which is no enum that was imported here")
-    return dict(found.__members__)[member]
+    chosen: enum.Enum = dict(found.__members__)[member]
+    return chosen
 
 
 def _array_type(array: Any) -> tuple[str, list[int]]:

@@ -237,6 +237,17 @@ def sessions(tmp_path: Path) -> Iterator[str]:
         SessionStore._storage().close()
 
 
+@pytest.mark.parametrize("planted", [b"", b"\xff\xfe", b"\x80\x05N."])
+def test_damaged_session_is_empty(sessions: str, planted: bytes) -> None:
+    session = SessionStore()
+    session["user"] = "ada"
+    session.save()
+    key = session.session_key
+    assert key is not None
+    SessionStore._storage().family()[key] = planted
+    assert SessionStore(key).load() == {}
+
+
 def test_session_expires_and_clear_expired_frees_its_row(sessions: str) -> None:
     session = SessionStore()
     session["user"] = "ada"

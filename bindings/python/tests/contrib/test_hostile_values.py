@@ -168,8 +168,9 @@ def test_requests_cache_refuses_planted_values(tmp_path: Path, payload: bytes) -
     cache.save_response(response, "key")
     got = cache.get_response("key")
     assert got.content == bytes(range(256)) and got.headers["A"] == "\xe9" and got.status_code == 200
-    assert plant(path, payload) >= 1
-    assert cache.get_response("key") is None
+    cache.redirects["redirect"] = "key"
+    assert plant(path, payload) >= 2
+    assert cache.get_response("key") is None and cache.get_response("redirect") is None
     assert requests_cache is not None
     cache.close()
 

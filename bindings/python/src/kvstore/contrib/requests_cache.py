@@ -88,7 +88,7 @@ class KVStoreDict(BaseStorage):
 
     def _value(self, key: Any, data: bytes) -> Any:
         if self.serializer is None:
-            return data.decode()
+            return data.decode(errors="replace")
         return self.deserialize(key, data)
 
     def __setitem__(self, key: Any, value: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import os
 import queue
+import re
 import struct
 import threading
 import uuid
@@ -31,6 +32,8 @@ Self = TypeVar("Self", bound="LeaseHolder")
 FAMILY = "recipes.locks"
 _LAST_TOKEN = b"f"
 _TOKEN = struct.Struct(">Q")
+#: A counter of fencing tokens that this module has written.
+_NUMBER = re.compile(rb"\d{1,18}")
 _VALUE_BYTES = 16 + _TOKEN.size
 #: A lease is renewed after one third of its TTL.
 _RENEWALS = 3
@@ -230,8 +233,9 @@ class LeaseHolder(ContextDecorator):
         It is at least the time in milliseconds, so that it also grows if the counter was lost: by a
         power cut with sync="normal", by restoring an older backup, or by clearing the family.
         """
-        last = self._tokens.get(_LAST_TOKEN)
-        token = max(int(last or 0) + 1, now_ms(self._tokens))
+        last = self._tokens.get(_LAST_TOKEN) or b""
+        counted = int(last) if _NUMBER.fullmatch(last) else 0  # the counter may be lost, as above
+        token = max(counted + 1, now_ms(self._tokens))
         self._tokens.put(_LAST_TOKEN, str(token), FOREVER)
         return token
 

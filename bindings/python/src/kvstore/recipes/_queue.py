@@ -14,8 +14,8 @@ from typing import Any, Generic, NamedTuple, Optional, TypeVar, Union, cast, ove
 from kvstore import FOREVER, BusyError, Error, LockedError, Store
 from kvstore._time import Duration, duration_ms
 from kvstore.recipes._base import (
-    OF_STORE, Backoff, Name, NotOwnedError, atomic, codec_of, family_of, finite_ttl, in_transaction, now_ms, positive_int,
-    reading, wake,
+    OF_STORE, Backoff, Name, NotOwnedError, atomic, codec_of, family_of, finite_ttl, in_transaction, now_ms,
+    positive_int, reading, wake,
 )  # fmt: skip
 from kvstore.recipes._queue_storage import (
     DEAD, READY, TAKEN, Changes, Meta, due, id_bytes, id_of, is_exhausted, read_counters, read_meta, reset_counters,

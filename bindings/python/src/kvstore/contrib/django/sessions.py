@@ -42,7 +42,7 @@ class SessionStore(SessionBase):
         if data is None:
             self._session_key: Optional[str] = None
             return {}
-        session: dict[str, Any] = self.decode(data.decode())
+        session: dict[str, Any] = self.decode(data.decode(errors="replace"))  # an invalid one is empty
         return session
 
     def exists(self, session_key: Optional[str]) -> bool:
