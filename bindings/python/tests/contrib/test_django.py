@@ -226,6 +226,24 @@ def test_settings_refused_by_library_are_reported_at_first_use(tmp_path: Path, o
         cache.get("key")
 
 
+def test_incr_of_busy_store_is_that_of_missing_key_if_errors_are_ignored(tmp_path: Path) -> None:
+    path = str(tmp_path / "c.db")
+    strict, lenient = (
+        KVStoreCache(path, {"OPTIONS": {"BUSY_TIMEOUT": 0, "IGNORE_ERRORS": ignored}}) for ignored in (False, True)
+    )
+    lenient.set("n", 5)
+    with kvstore.open(path) as other, other.transaction():
+        other["a"] = b""
+        with pytest.raises(ValueError, match="Key 'n' not found"):
+            lenient.incr("n")
+        assert lenient.incr("n", 3, ignore_key_check=True) == 3
+        with pytest.raises(kvstore.BusyError):
+            strict.incr("n")
+    assert strict.incr("n") == 6
+    for cache in (strict, lenient):
+        cache._storage.close()
+
+
 # Sessions
 
 

@@ -182,3 +182,18 @@ def test_flask_caching_accepts_folder_and_options(tmp_path: Path) -> None:
 def test_flask_caching_without_path_fails() -> None:
     with pytest.raises(ValueError, match="CACHE_KVSTORE_PATH"):
         flask_caching_app()
+
+
+@pytest.mark.parametrize("ignore_errors", [False, True])
+def test_inc_of_busy_store_is_that_of_missing_key_if_errors_are_ignored(tmp_path: Path, ignore_errors: bool) -> None:
+    cache = KVStoreCache(tmp_path / "c.db", busy_timeout=0, ignore_errors=ignore_errors)
+    cache.set("n", 5)
+    with kvstore.open(tmp_path / "c.db") as other, other.transaction():
+        other["a"] = b""
+        if ignore_errors:
+            assert (cache.inc("n"), cache.dec("n", 2)) == (1, -2)
+        else:
+            with pytest.raises(kvstore.BusyError):
+                cache.inc("n")
+    assert cache.inc("n") == 6
+    cache.close()

@@ -82,10 +82,11 @@ def change(storage: Storage, key: str, values: Values, function: Callable[[Any],
     Raises:
         KeyError: If the key does not exist.
     """
-    return storage.call(lambda family: _change(family, key, values, function))
+    return storage.call(lambda family: change_in(family, key, values, function))
 
 
-def _change(family: Family, key: str, values: Values, function: Callable[[Any], T]) -> T:
+def change_in(family: Family, key: str, values: Values, function: Callable[[Any], T]) -> T:
+    """Like :func:`change`, with the family of the key."""
     while True:
         before = family.get(key)
         if before is None:

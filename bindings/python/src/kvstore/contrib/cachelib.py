@@ -24,7 +24,7 @@ import kvstore
 from kvstore.contrib._culling import cull
 from kvstore.contrib._storage import Storage
 from kvstore.contrib._timeouts import Timeout, bounded, ttl_of
-from kvstore.contrib._values import Values, change
+from kvstore.contrib._values import Values, change_in
 
 
 class KVStoreCache(BaseCache):
@@ -49,10 +49,10 @@ class KVStoreCache(BaseCache):
         secret: A long random str or bytes, or a list of it and older ones: any object can be
             stored, as a pickle that is signed with the secret. Unsigned values are not unpickled.
         options: Settings of :func:`kvstore.open`; ``max_bytes`` and ``policy`` of ``Store.limit``;
-            ``ignore_errors``: whether a read or delete that fails counts as a miss (by default it
-            raises :exc:`kvstore.Error`).
+            ``ignore_errors``: whether a read, delete or ``inc`` that fails counts as that of a
+            missing key (by default it raises :exc:`kvstore.Error`).
 
-    A failed write is logged and returns False, or an empty list from ``set_many``.
+    A failed ``set`` or ``add`` is logged and returns False, and ``set_many`` an empty list.
     """
 
     serializer: Optional[Any] = None
@@ -174,15 +174,20 @@ class KVStoreCache(BaseCache):
 
         Raises:
             TypeError: If the value is not a number.
+            kvstore.Error: If the store fails, unless ``ignore_errors`` is set.
         """
         name = self._name(key)
-        while True:
-            try:
-                return change(self._storage, name, self._values, lambda value: (value or 0) + delta)
-            except KeyError:
-                ttl, data = self._ttl(None), self._values.dumps(delta)
-                if ttl is None or self._storage.call(lambda family: family.add(name, data, ttl=ttl)):
-                    return delta
+
+        def add(family: kvstore.Family) -> Any:
+            while True:
+                try:
+                    return change_in(family, name, self._values, lambda value: (value or 0) + delta)
+                except KeyError:
+                    ttl, data = self._ttl(None), self._values.dumps(delta)
+                    if ttl is None or family.add(name, data, ttl=ttl):
+                        return delta
+
+        return self._storage.write(add, (), delta)
 
     def dec(self, key: str, delta: int = 1) -> Any:
         """Subtract ``delta`` from the number stored under a key. See :meth:`inc`."""

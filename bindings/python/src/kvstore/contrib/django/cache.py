@@ -24,9 +24,9 @@ OPTIONS:
   By default values are pickled and signed with ``SECRET_KEY``, and values without a valid signature
   are not unpickled but count as missing. ``SECRET_KEY_FALLBACKS`` are accepted, too.
 - ``SECRET``: a secret to use in place of ``SECRET_KEY``, or a list of it and older ones.
-- ``IGNORE_ERRORS``: whether a read or delete that fails counts as a miss; by default it raises
-  :exc:`kvstore.Error`. A write that fails is always ignored and logged: the page is not broken,
-  and the key has no value.
+- ``IGNORE_ERRORS``: whether a read, delete or ``incr`` that fails counts as that of a missing
+  key; by default it raises :exc:`kvstore.Error`. A ``set`` or ``add`` that fails is always ignored and logged: the page
+  is not broken, and the key has no value.
 - Settings of :func:`kvstore.open` in upper case, such as ``"SYNC": "off"``, ``"BUSY_TIMEOUT": 10``
   or ``MAX_VALUE_SIZE`` (10 MiB); a larger value is not stored.
 
@@ -60,7 +60,7 @@ import kvstore
 from kvstore.contrib._culling import cull
 from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
 from kvstore.contrib._timeouts import ttl_of
-from kvstore.contrib._values import Values, change
+from kvstore.contrib._values import Values, change_in
 from kvstore.contrib.django._redis_methods import RedisMethods
 
 T = TypeVar("T")
@@ -212,15 +212,22 @@ class KVStoreCache(RedisMethods):
                 ``delta`` and no timeout then.
         """
         name = self.make_and_validate_key(key, version=version)
-        while True:
-            try:
-                return change(self._storage, name, self._values, lambda value: value + delta)
-            except KeyError:
-                if not ignore_key_check:
-                    raise ValueError(f"Key {key!r} not found") from None
-            data = self._values.dumps(delta)
-            if self._storage.call(lambda family: family.add(name, data, ttl=kvstore.FOREVER)):
-                return delta
+
+        def add(family: kvstore.Family) -> Any:
+            while True:
+                try:
+                    return change_in(family, name, self._values, lambda value: value + delta)
+                except KeyError:
+                    if not ignore_key_check:
+                        return _MISSING
+                data = self._values.dumps(delta)
+                if family.add(name, data, ttl=kvstore.FOREVER):
+                    return delta
+
+        total = self._storage.write(add, (), delta if ignore_key_check else _MISSING)
+        if total is _MISSING:
+            raise ValueError(f"Key {key!r} not found")
+        return total
 
     # Many keys
 
