@@ -203,3 +203,16 @@ def test_value_that_is_no_number_is_not_incremented(tmp_path: Path) -> None:
             assert await cache.get("key") == "text"
 
     run(main())
+
+
+def test_set_on_busy_store_returns_before_the_timeout(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with KVStoreCache(tmp_path / "c.db", timeout=3) as cache:
+            await cache.set("key", 1)
+            with kvstore.open(tmp_path / "c.db") as other, other.transaction():
+                other["a"] = b""
+                results = await asyncio.gather(*(cache.set(f"key {n}", n) for n in range(20)))
+            assert results == [True] * 20
+            assert await cache.get("key 1") is None
+
+    run(main())

@@ -72,7 +72,8 @@ class KVStoreCache(BaseCache):
         namespace: Added before each key.
         key_builder: As for every cache of aiocache.
         timeout: Seconds after which a call raises ``asyncio.TimeoutError``; None or 0: never. A
-            write that has begun is completed all the same.
+            write that has begun is completed all the same. The ``busy_timeout`` is a third of it by
+            default, at most 5 seconds, so that a busy store fails before.
         ttl: The default TTL in seconds.
         options: Settings of :func:`kvstore.open`; ``max_bytes`` and ``policy`` of ``Store.limit``;
             ``ignore_errors``: whether a read that fails counts as a miss, and a failed
@@ -104,6 +105,8 @@ class KVStoreCache(BaseCache):
             serializer=DataSerializer(secret) if serializer is None else serializer,
             plugins=plugins, namespace=namespace, key_builder=key_builder, timeout=timeout, ttl=ttl,
         )  # fmt: skip
+        if timeout:
+            options.setdefault("busy_timeout", min(timeout / 3, 5.0))  # a write may wait twice: see Threads
         self._storage = Storage(path, family, options)
         self._threads = Threads(self._storage)
 
