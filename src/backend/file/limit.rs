@@ -142,17 +142,14 @@ impl Db {
         if self.is_known_unlimited() && !self.quota.watched.get() {
             return f(self);
         }
-        let watch = self.begin_watch(clock)?;
-        let done = f(self);
-        match watch {
-            Some(watch) => self.end_watch(clock, &watch, done),
-            None => done,
-        }
+        let Some(watch) = self.begin_watch()? else { return f(self) };
+        let done = self.store_uses(clock).and_then(|()| f(self));
+        self.end_watch(clock, &watch, done)
     }
 
     #[cold]
     #[inline(never)]
-    fn begin_watch(&self, clock: &Clock) -> Result<Option<Watch>> {
+    fn begin_watch(&self) -> Result<Option<Watch>> {
         if self.limit()?.is_none() {
             self.quota.begin(false);
             return Ok(None);
@@ -163,11 +160,6 @@ impl Db {
             self.begin_savepoint()?; // a separate transaction is rolled back as a whole instead
         }
         self.quota.begin(true);
-        if self.quota.notes_uses.get()
-            && let Err(e) = self.store_uses(clock)
-        {
-            return if watch.savepoint { self.end_savepoint(Err(e)) } else { Err(e) };
-        }
         Ok(Some(watch))
     }
 

@@ -12,6 +12,7 @@ const MOST_KEYS: usize = 4096;
 const MOST_BYTES: usize = 256 << 10;
 /// Maximum number of notes that one write stores.
 const STORED_PER_WRITE: usize = 32;
+
 /// Notes of a connection.
 #[derive(Default)]
 pub(super) struct UseNotes {

@@ -22,11 +22,16 @@ use crate::error::Result;
 const CHANCES_PER_WRITE: u32 = 64;
 
 impl Db {
-    /// Stores some notes before a write of a store with the policy `LeastUsed`, in its transaction.
+    /// Stores some notes before a write, in its transaction, if the policy is `LeastUsed`.
     pub(super) fn store_uses(&self, clock: &Clock) -> Result<()> {
-        let now_ms = clock.now_ms();
-        self.quota.uses.borrow_mut().chances = 0;
-        let notes = self.quota.uses.borrow_mut().next_to_store(now_ms);
+        if !self.quota.notes_uses.get() {
+            return Ok(());
+        }
+        let notes = {
+            let mut uses = self.quota.uses.borrow_mut();
+            uses.chances = 0;
+            uses.next_to_store(clock.now_ms())
+        };
         for (family, key, used_ms) in notes {
             if !self.family_exists(&family)? {
                 continue;
@@ -63,9 +68,9 @@ impl Contents<'_> {
             }
             uses.take(self.tables.family(), key)
         };
-        let head = self.rows().head(self.tables, key)?;
-        match (head, used_ms) {
-            (Some(head), Some(used_ms)) if head.written_ms.is_some_and(|at| at < used_ms) => {
+        let Some(used_ms) = used_ms else { return Ok(false) };
+        match self.rows().head(self.tables, key)? {
+            Some(head) if head.written_ms.is_some_and(|at| at < used_ms) => {
                 self.db.quota.uses.borrow_mut().chances += 1;
                 self.write_use(key, head, used_ms)?;
                 Ok(true)
