@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
-from typing import Any, Callable, Optional, TypeVar, Union
+from typing import Any, Callable, Optional, TypeVar, Union, cast
 
 from kvstore.contrib.diskcache._base import Timeout
 from kvstore.contrib.diskcache._cache import Cache
 from kvstore.contrib.diskcache._disk import Disk
 from kvstore.contrib.diskcache._persistent import Deque, Index
 
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _returning(result: Any, method: F) -> F:
+    """Return a method that returns ``result`` where ``method`` raises :exc:`Timeout`."""
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except Timeout:
+            return result
+
+    return cast(F, call)
+
+
+def _returning_default(method: F) -> F:
+    """Return a method that returns its argument ``default`` where ``method`` raises :exc:`Timeout`."""
+
+    @functools.wraps(method)
+    def call(self: Any, key: Any, default: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return _returning(default, method)(self, key, default, *args, **kwargs)
+
+    return cast(F, call)
 
 
 class FanoutCache(Cache):
@@ -50,52 +74,13 @@ class FanoutCache(Cache):
         """Return a ``with`` block whose writes are committed together: see :meth:`Cache.transact`."""
         return super().transact(retry)
 
-    def set(
-        self,
-        key: Any,
-        value: Any,
-        expire: Optional[float] = None,
-        read: bool = False,
-        tag: Any = None,
-        retry: bool = False,
-    ) -> bool:
-        return _or_else(False, lambda: Cache.set(self, key, value, expire, read, tag, retry))
-
-    def add(
-        self,
-        key: Any,
-        value: Any,
-        expire: Optional[float] = None,
-        read: bool = False,
-        tag: Any = None,
-        retry: bool = False,
-    ) -> bool:
-        return _or_else(False, lambda: Cache.add(self, key, value, expire, read, tag, retry))
-
-    def touch(self, key: Any, expire: Optional[float] = None, retry: bool = False) -> bool:
-        return _or_else(False, lambda: Cache.touch(self, key, expire, retry))
-
-    def incr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
-        return _or_else(None, lambda: Cache.incr(self, key, delta, default, retry))
-
-    def get(
-        self,
-        key: Any,
-        default: Any = None,
-        read: bool = False,
-        expire_time: bool = False,
-        tag: bool = False,
-        retry: bool = False,
-    ) -> Any:
-        return _or_else(default, lambda: Cache.get(self, key, default, read, expire_time, tag, retry))
-
-    def pop(
-        self, key: Any, default: Any = None, expire_time: bool = False, tag: bool = False, retry: bool = False
-    ) -> Any:
-        return _or_else(default, lambda: Cache.pop(self, key, default, expire_time, tag, retry))
-
-    def delete(self, key: Any, retry: bool = False) -> bool:
-        return _or_else(False, lambda: Cache.delete(self, key, retry))
+    set = _returning(False, Cache.set)
+    add = _returning(False, Cache.add)
+    touch = _returning(False, Cache.touch)
+    delete = _returning(False, Cache.delete)
+    incr = _returning(None, Cache.incr)
+    get = _returning_default(Cache.get)
+    pop = _returning_default(Cache.pop)
 
     def _remove_in_steps(self, step: Callable[[Any], int], retry: bool, count: int = 0) -> int:
         """As in Cache, but a step that fails because the store is locked is repeated."""
@@ -159,10 +144,3 @@ class FanoutCache(Cache):
         for persistent in (*self._deques.values(), *self._indexes.values()):
             persistent.cache.close()
         super().close()
-
-
-def _or_else(result: Any, call: Callable[[], R]) -> Union[R, Any]:
-    try:
-        return call()
-    except Timeout:
-        return result

@@ -43,6 +43,14 @@ def _type_name(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
+def _key_function(
+    function: Callable[..., Any], name: Optional[str], typed: bool, ignored: frozenset[Any]
+) -> Callable[..., tuple[Any, ...]]:
+    """Return the function that returns the key for a call of ``function``."""
+    base = (full_name(function) if name is None else name,)
+    return lambda *args, **kwargs: args_to_key(base, args, kwargs, typed, ignored)
+
+
 def memoized(
     cache: Any, name: Optional[str], typed: bool, expire: Optional[float], tag: Any, ignore: Iterable[Any]
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
@@ -50,11 +58,11 @@ def memoized(
     ignored = frozenset(ignore)
 
     def decorator(function: Callable[..., R]) -> Callable[..., R]:
-        base = (full_name(function) if name is None else name,)
+        key_of = _key_function(function, name, typed, ignored)
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> R:
-            key = args_to_key(base, args, kwargs, typed, ignored)
+            key = key_of(*args, **kwargs)
             try:
                 result = cache.get(key, default=ENOVAL, retry=True)
             except kvstore.Error as error:
@@ -66,7 +74,7 @@ def memoized(
                     _keep(cache, key, result, expire, tag)
             return result  # type: ignore[no-any-return]
 
-        wrapper.__cache_key__ = lambda *args, **kwargs: args_to_key(base, args, kwargs, typed, ignored)  # type: ignore[attr-defined]
+        wrapper.__cache_key__ = key_of  # type: ignore[attr-defined]
         return wrapper
 
     return decorator
@@ -98,7 +106,7 @@ def memoize_stampede(
     ignored = frozenset(ignore)
 
     def decorator(function: Callable[..., R]) -> Callable[..., R]:
-        base = (full_name(function) if name is None else name,)
+        key_of = _key_function(function, name, typed, ignored)
 
         def timed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[R, float]:
             began = time.monotonic()
@@ -107,7 +115,7 @@ def memoize_stampede(
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> R:
-            key = args_to_key(base, args, kwargs, typed, ignored)
+            key = key_of(*args, **kwargs)
             pair, moment = cache.get(key, default=ENOVAL, expire_time=True, retry=True)
             if pair is ENOVAL:
                 pair = timed(args, kwargs)
@@ -124,7 +132,7 @@ def memoize_stampede(
                     threading.Thread(target=renew, daemon=True).start()
             return result  # type: ignore[no-any-return]
 
-        wrapper.__cache_key__ = lambda *args, **kwargs: args_to_key(base, args, kwargs, typed, ignored)  # type: ignore[attr-defined]
+        wrapper.__cache_key__ = key_of  # type: ignore[attr-defined]
         return wrapper
 
     return decorator
