@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -27,6 +28,23 @@ KILLED = -KILL if os.name == "posix" else 1
 INTERRUPT = signal.SIGINT if os.name == "posix" else signal.SIGTERM
 
 START_S = 1_700_000_000.0
+
+
+class Bomb:
+    """Counts how often an object of this class was unpickled."""
+
+    exploded = 0
+
+    def __reduce__(self) -> Any:
+        return _explode, ()
+
+
+def _explode() -> None:
+    Bomb.exploded += 1
+
+
+#: A pickle of a Bomb in each protocol.
+BOMBS = [pickle.dumps(Bomb(), protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
 
 
 class Clock:

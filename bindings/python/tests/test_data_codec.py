@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import BOMBS, Bomb
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -264,30 +265,14 @@ def test_store_with_the_codec(path: Path) -> None:
 # ---- hostile values ----------------------------------------------------------------------------
 
 
-class Bomb:
-    """Sets a mark when it is unpickled."""
-
-    exploded = 0
-
-    def __reduce__(self) -> Any:
-        return _explode, ()
-
-
-def _explode() -> None:
-    Bomb.exploded += 1
-
-
-PAYLOADS = [pickle.dumps(Bomb(), protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
-
-
 def test_pickle_explodes_where_it_is_unpickled() -> None:
-    for payload in PAYLOADS:
+    for payload in BOMBS:
         before = Bomb.exploded
         pickle.loads(payload)
         assert Bomb.exploded == before + 1  # the test below can fail at all
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("payload", BOMBS)
 def test_planted_pickle_is_refused(payload: bytes) -> None:
     before = Bomb.exploded
     for codec in (DATA, SignedPickle("secret")):
@@ -309,7 +294,7 @@ def test_memoize_computes_again_and_runs_no_planted_pickle(path: Path) -> None:
         def double(number: int) -> int:
             return 2 * number
 
-        for payload in PAYLOADS:
+        for payload in BOMBS:
             db.put(double.cache_key(4), payload)
             assert double(4) == 8 and db[double.cache_key(4)] == b"8"
     assert Bomb.exploded == before
@@ -339,7 +324,7 @@ def test_recipes_run_no_planted_pickle(path: Path) -> None:
         limiter.hit("u")
         lock = Lock(db, "l", ttl=60)
         lock.acquire()
-        for payload in PAYLOADS:
+        for payload in BOMBS:
             for name in db.families():
                 family = db.family(name)
                 for key in list(family.keys()):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import BOMBS, Bomb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,19 +27,6 @@ from kvstore.contrib import diskcache
 from kvstore.contrib.diskcache import Cache, Deque, Disk, FanoutCache, Index, JSONDisk
 from kvstore.contrib.diskcache._keys import decode, encode, shortened
 from kvstore.contrib.diskcache._tables import Tables
-
-exploded = 0
-
-
-class Bomb:
-    def __reduce__(self) -> Any:
-        return _explode, ()
-
-
-def _explode() -> None:
-    global exploded
-    exploded += 1
-
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Any:
@@ -507,7 +495,7 @@ def test_other_objects_are_a_type_error_that_says_what_to_do(cache: Cache) -> No
 
 
 def test_planted_values_run_no_code_and_count_as_missing(tmp_path: Path) -> None:
-    payloads = [pickle.dumps(Bomb(), protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
+    exploded, payloads = Bomb.exploded, list(BOMBS)
     payloads += [b"\x40" + payload for payload in payloads] + [b"", b"\x40", b"\x13", b"\x12x", b"\xff", b"\x40{"]
     for payload in payloads:
         cache = Cache(tmp_path / "c")
@@ -536,7 +524,7 @@ def test_planted_values_run_no_code_and_count_as_missing(tmp_path: Path) -> None
         cache.check(fix=True)
         assert cache.check() == []
         cache.close()
-    assert exploded == 0
+    assert Bomb.exploded == exploded
 
 
 PLANTED = [
@@ -546,7 +534,7 @@ PLANTED = [
 
 @pytest.mark.parametrize("family", [*Tables._fields])
 def test_planted_rows_break_no_call_and_are_removed_by_check(tmp_path: Path, family: str) -> None:
-    directory = tmp_path / "c"
+    directory, exploded = tmp_path / "c", Bomb.exploded
     for planted in PLANTED:
         cache = Cache(directory, eviction_policy="least-frequently-used")
         cache.clear()
@@ -576,7 +564,7 @@ def test_planted_rows_break_no_call_and_are_removed_by_check(tmp_path: Path, fam
         assert cache["a"] == 5 and cache.evict("t") >= 2 and cache.cull() == 0
         assert cache.stats(enable=False) == (0, 0) and cache.disk.serializer is kvstore.DATA
         cache.close()
-    assert exploded == 0
+    assert Bomb.exploded == exploded
 
 
 def test_planted_rows_do_not_keep_entries_from_being_removed(cache: Cache, tmp_path: Path) -> None:
@@ -886,11 +874,9 @@ def test_copy_of_a_diskcache(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert list(cache) == ["text", 7, b"bytes"] and cache.get("text", tag=True) == ("value", "t")
         assert 90 < cache.get(7, expire_time=True)[1] - time.time() < 101 and cache[b"bytes"] == b"z" * 70_000
         assert cache.eviction_policy == "least-recently-stored"
-    global exploded
-    before = exploded
+    before = Bomb.exploded
     assert main([str(tmp_path / "old"), str(tmp_path / "new"), "--unpickle"]) == 0
-    assert exploded == before + 1  # it was asked to
-    exploded = before
+    assert Bomb.exploded == before + 1  # it was asked to
     with Cache(tmp_path / "new") as cache:
         assert cache[("a", 1)] == {"x": [1]} and len(cache) == 5
     assert main([str(tmp_path / "old"), str(tmp_path / "old")]) == 3 and not (tmp_path / "old" / "kvstore.db").exists()

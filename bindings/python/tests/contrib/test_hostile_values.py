@@ -10,32 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import BOMBS, Bomb
 
 import kvstore
-
-exploded = 0
-
-
-class Bomb:
-    def __reduce__(self) -> Any:
-        return _explode, ()
-
-
-def _explode() -> None:
-    global exploded
-    exploded += 1
-
-
-PAYLOADS = [pickle.dumps(Bomb(), protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
 
 
 @pytest.fixture(autouse=True)
 def _nothing_explodes() -> Iterator[None]:
-    pickle.loads(PAYLOADS[0])
-    before = exploded
+    pickle.loads(BOMBS[0])
+    before = Bomb.exploded
     assert before > 0  # it can explode
     yield
-    assert exploded == before
+    assert Bomb.exploded == before
 
 
 def plant(path: Path, payload: bytes) -> int:
@@ -50,7 +36,7 @@ def plant(path: Path, payload: bytes) -> int:
     return count
 
 
-@pytest.mark.parametrize("payload", [*PAYLOADS, b"\x01", b"\xff\xfe", b"{", b"-", b"--5", b'{"$enum":["os","system","x"]}'])
+@pytest.mark.parametrize("payload", [*BOMBS, b"\x01", b"\xff\xfe", b"{", b"-", b"--5", b'{"$enum":["os","system","x"]}'])
 @pytest.mark.parametrize("secret", [None, "secret", ["new", "old"]])
 def test_cachelib_refuses_planted_values(tmp_path: Path, payload: bytes, secret: Any) -> None:
     pytest.importorskip("cachelib")
@@ -69,7 +55,7 @@ def test_cachelib_refuses_planted_values(tmp_path: Path, payload: bytes, secret:
     cache.close()
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("payload", BOMBS)
 def test_flask_caching_refuses_planted_values(tmp_path: Path, payload: bytes, caplog: Any) -> None:
     flask = pytest.importorskip("flask")
     flask_caching = pytest.importorskip("flask_caching")
@@ -96,7 +82,7 @@ def test_flask_caching_refuses_planted_values(tmp_path: Path, payload: bytes, ca
         cache.cache.close()
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("payload", BOMBS)
 def test_django_refuses_planted_values(tmp_path: Path, payload: bytes) -> None:
     pytest.importorskip("django")
     from django.conf import settings
@@ -127,7 +113,7 @@ def test_django_refuses_planted_values(tmp_path: Path, payload: bytes) -> None:
     cache._storage.close()
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("payload", BOMBS)
 @pytest.mark.parametrize("arguments", [{}, {"secret": "secret"}])
 def test_dogpile_refuses_planted_values(tmp_path: Path, payload: bytes, arguments: dict[str, Any]) -> None:
     dogpile = pytest.importorskip("dogpile.cache")
@@ -153,7 +139,7 @@ def test_dogpile_refuses_planted_values(tmp_path: Path, payload: bytes, argument
     region.backend._storage.close()
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("payload", BOMBS)
 def test_requests_cache_refuses_planted_values(tmp_path: Path, payload: bytes) -> None:
     requests_cache = pytest.importorskip("requests_cache")
     from requests_cache import CachedResponse
@@ -187,7 +173,7 @@ def test_chosen_pickle_still_reads_pickles(tmp_path: Path) -> None:
     cache.close()
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("payload", BOMBS)
 def test_py_key_value_refuses_planted_values(tmp_path: Path, payload: bytes) -> None:
     errors = pytest.importorskip("key_value.aio.errors")
     from kvstore.contrib.py_key_value import KVStoreStore
@@ -202,7 +188,7 @@ def test_py_key_value_refuses_planted_values(tmp_path: Path, payload: bytes) -> 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("payload", BOMBS)
 @pytest.mark.parametrize("arguments", [{}, {"secret": "secret"}, {"secret": "secret", "digestmod": "sum"}])
 def test_cashews_refuses_planted_values(tmp_path: Path, payload: bytes, arguments: dict[str, Any]) -> None:
     cashews = pytest.importorskip("cashews")
@@ -226,7 +212,7 @@ def test_cashews_refuses_planted_values(tmp_path: Path, payload: bytes, argument
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("payload", BOMBS)
 @pytest.mark.parametrize("secret", [None, "secret"])
 def test_aiocache_refuses_planted_values(tmp_path: Path, payload: bytes, secret: Any) -> None:
     pytest.importorskip("aiocache")
