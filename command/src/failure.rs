@@ -181,8 +181,8 @@ impl Failure {
         }
     }
 
-    /// Converts an error of a command that writes `target`, a new file or another store. If a disk is
-    /// full, it is the disk of `target`.
+    /// Converts an error of a command that writes `target`, a new file or another store. A full
+    /// disk is that of `target`.
     pub fn of_target(target: &Path, error: &kvstore::Error) -> Failure {
         match error.hint() {
             Some(Hint::FreeDiskSpace) if !error.is_from_server() => Failure::Refused(format!(

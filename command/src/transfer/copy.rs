@@ -93,7 +93,7 @@ impl CopyArgs {
     }
 }
 
-/// Converts the error of a failed copy to `to` to a failure that says what to do. `form` is the encoding of
+/// Converts the error of a failed copy to `to` to a failure with advice. `form` is the encoding of
 /// keys in the message; `resume` is whether `--resume` was given.
 fn failed(from: &Store, to: &Path, error: &kvstore::Error, form: Form, resume: bool) -> Failure {
     if error.hint() == Some(Hint::UseShorterKey)

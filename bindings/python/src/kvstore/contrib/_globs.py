@@ -115,7 +115,7 @@ def _parse_set(pattern: str, at: int) -> tuple[_Item, int]:
 def _expression(items: list[_Item]) -> str:
     """Return the regular expression for a pattern. It takes no exponential time.
 
-    What is between two stars has a fixed length, so the first place where it fits is the right one.
+    The part between two stars has a fixed length, so the first place where it fits is the right one.
     A lookahead and a reference to its group keep the expression from trying other places.
     """
     parts = [""]

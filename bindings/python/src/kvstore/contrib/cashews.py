@@ -49,7 +49,7 @@ _log = logging.getLogger("kvstore.contrib")
 
 #: A number, which is stored without a signature.
 _INT = re.compile(rb"-?\d{1,19}")
-#: What a value of ``incr_bits`` begins with; hexadecimal digits follow.
+#: The beginning of a value of ``incr_bits``; hexadecimal digits follow.
 _BITS = b"bits:"
 _SIGNATURE_SIZE = 32
 
@@ -342,7 +342,7 @@ class KVStoreBackend(Backend):
 class _DataPickler:
     """A pickler of cashews that encodes values with ``kvstore.DATA``."""
 
-    #: What cashews expects for bytes that are not a value of the pickler.
+    #: The exception that cashews expects for bytes that are not a value of the pickler.
     UnpicklingError = ValueError
     dumps = staticmethod(DATA.dumps)
     loads = staticmethod(DATA.loads)

@@ -33,7 +33,7 @@ OPTIONS:
 The cache also has the methods that django-redis adds to Django's interface: ``keys``, ``iter_keys``,
 ``delete_pattern``, ``ttl``, ``pttl``, ``expire``, ``pexpire``, ``expire_at``, ``pexpire_at``,
 ``persist`` and ``lock``; and ``nx`` and ``xx`` of ``set``, and ``ignore_key_check`` of ``incr``.
-REVERSE_KEY_FUNCTION, beside KEY_FUNCTION, is the dotted name of a function from a stored key to the
+REVERSE_KEY_FUNCTION, an option next to KEY_FUNCTION, is the dotted name of a function from a stored key to the
 key of Django; ``keys`` and ``iter_keys`` need it if KEY_FUNCTION does more than add a prefix.
 
 ``incr`` and ``decr`` are atomic and keep the TTL of the key. ``add``, and without MAX_ENTRIES the
