@@ -131,7 +131,7 @@ fn main() {
     let folder = options.out.join(format!("stores-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the stores");
     // Results are written after each round, so that a run can be stopped early.
-    let results = measure_all(&options, &kinds, &folder, &|results| {
+    let (results, failed) = measure_all(&options, &kinds, &folder, &|results| {
         Report { results, kinds: &kinds }.csv(&options.out).expect("the CSV files");
     });
     let _ = std::fs::remove_dir_all(&folder);
@@ -159,9 +159,20 @@ fn main() {
     }
     println!("Targets\n{}", targets::targets(&report));
     println!("{} and rounds.csv are written", options.out.join("summary.csv").display());
+    if !failed.is_empty() {
+        let list: Vec<String> = failed.iter().map(|(group, store)| format!("{store} in {group}")).collect();
+        eprintln!("bench: FAILED and missing in the tables: {}", list.join(", "));
+        std::process::exit(1);
+    }
 }
 
-fn measure_all(options: &Options, kinds: &[Kind], folder: &Path, after_round: &dyn Fn(&Results)) -> Results {
+/// Measures all workloads. Returns the results, and the workload group and store of each failure.
+fn measure_all(
+    options: &Options,
+    kinds: &[Kind],
+    folder: &Path,
+    after_round: &dyn Fn(&Results),
+) -> (Results, Vec<(&'static str, &'static str)>) {
     let mut results = Results {
         limit: Duration::from_millis(if options.quick { 700 } else { 3000 }),
         ..Results::default()
@@ -195,7 +206,7 @@ fn measure_all(options: &Options, kinds: &[Kind], folder: &Path, after_round: &d
             results.only = if whole { Vec::new() } else { texts.clone() };
             // Each round starts with a different store.
             for kind in kinds.iter().cycle().skip(round % kinds.len()).take(kinds.len()) {
-                if broken.contains(&(group, kind.name)) {
+                if broken.contains(&(*group, kind.name)) {
                     continue;
                 }
                 let start = Instant::now();
@@ -204,7 +215,7 @@ fn measure_all(options: &Options, kinds: &[Kind], folder: &Path, after_round: &d
                 // continues.
                 if std::panic::catch_unwind(AssertUnwindSafe(|| run(&mut bench, kind))).is_err() {
                     eprintln!("{} FAILED in {group}", kind.name);
-                    broken.push((group, kind.name));
+                    broken.push((*group, kind.name));
                 }
                 if workloads::ONCE.contains(group) {
                     once += start.elapsed();
@@ -224,7 +235,7 @@ fn measure_all(options: &Options, kinds: &[Kind], folder: &Path, after_round: &d
         longest = longest.max(start_of_round.elapsed() - once);
         after_round(&results);
     }
-    results
+    (results, broken)
 }
 
 /// Returns the conditions of the run that the numbers depend on.

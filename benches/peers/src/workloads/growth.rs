@@ -83,7 +83,8 @@ pub(super) fn growth(bench: &mut Bench, kind: &Kind) {
         }
         for round in 0..3 {
             let keys: Vec<Key> = data.sample(5000, 20 + round).copied().collect();
-            store.write_all(keys.len(), &mut |i| (keys[i], data.value(i, VALUE), 1 + i as i64));
+            let past = now_ms() - 2_000_000;
+            store.write_all(keys.len(), &mut |i| (keys[i], data.value(i, VALUE), past + i as i64));
             add(results, "growth: purge, per expired key", keys.len(), &mut || {
                 assert_eq!(store.purge(), 5000);
             });
