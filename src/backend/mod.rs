@@ -24,7 +24,7 @@ pub(crate) use due::{Due, KEYS_PER_STEP};
 pub(crate) use file::{
     DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, OpenHandle, Report, Tables, is_at,
     is_without_space, make_like, moved_away, note_fork, read_exact_at, rename_new, sqlite_version,
-    sync_directory, sync_file, with_signals_blocked,
+    start_thread, sync_directory, sync_file,
 };
 #[cfg(feature = "remote")]
 use file::{Mortal, watch_forks};

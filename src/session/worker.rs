@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::backend::with_signals_blocked;
+use crate::backend::start_thread;
 use crate::error::{Error, Result};
 
 thread_local! {
@@ -63,7 +63,7 @@ impl Worker {
         let stop = Arc::new(Stop::default());
         let told = Arc::clone(&stop);
         let builder = std::thread::Builder::new().name(name.into());
-        let thread = with_signals_blocked(|| {
+        let thread = start_thread(|| {
             builder.spawn(move || {
                 THIS.set(Arc::as_ptr(&told));
                 work(&told);

@@ -100,8 +100,8 @@ pub(crate) use handle_registry::OpenHandle;
 pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use os::refusal::is_without_space;
 pub(crate) use os::{
-    FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sqlite_version, sync_directory,
-    sync_file, with_signals_blocked,
+    FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sqlite_version, start_thread,
+    sync_directory, sync_file,
 };
 #[cfg(feature = "remote")]
 pub(super) use os::{Mortal, set_up as watch_forks};

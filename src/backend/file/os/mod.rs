@@ -66,8 +66,8 @@ pub(super) use sqlite_file::{length, truncate};
 #[cfg(feature = "remote")]
 pub(crate) use system::Mortal;
 pub(crate) use system::{
-    FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
-    with_signals_blocked,
+    FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, start_thread, sync_directory,
+    sync_file,
 };
 pub(super) use system::{
     FileLocation, MAX_PATH, OsFile, State, coarse_ms, file_size_limit, free_space, is_forbidden_to_write,

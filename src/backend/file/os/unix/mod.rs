@@ -82,7 +82,7 @@ pub(in crate::backend::file) use limits::file_size_limit;
 pub(in crate::backend::file) use limits::without_signal as beyond_limit;
 pub(in crate::backend::file) use os_file::OsFile;
 pub(super) use shared_memory::making_longer;
-pub(crate) use signals::with_signals_blocked;
+pub(crate) use signals::start_thread;
 pub(crate) use status::FileIdentity;
 
 /// Name of the VFS that SQLite uses on this system, unless the program has made another one the

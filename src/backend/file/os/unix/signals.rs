@@ -10,7 +10,7 @@ const SYNCHRONOUS: [libc::c_int; 7] =
 
 /// Calls `start`, which starts a thread, while all signals except [`SYNCHRONOUS`] are blocked in
 /// the calling thread. The new thread inherits the blocked signals.
-pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
+pub(crate) fn start_thread<R>(start: impl FnOnce() -> R) -> R {
     let mut before = None;
     // SAFETY: the sets belong to this thread, and the C library fills them before they are read.
     unsafe {

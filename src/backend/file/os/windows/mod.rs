@@ -21,6 +21,9 @@ use std::ffi::CStr;
 use std::ptr;
 
 use rusqlite::ffi;
+use windows_sys::Win32::System::LibraryLoader::{
+    GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS, GET_MODULE_HANDLE_EX_FLAG_PIN, GetModuleHandleExW,
+};
 
 pub(in crate::backend::file) use file_location::{
     FileLocation, State, coarse_ms, free_space, is_forbidden_to_write, length_of_file, may_write,
@@ -82,8 +85,20 @@ pub(super) fn watch_forks() -> Result<()> {
 /// Does nothing, because this system has no forks.
 pub(crate) fn note_fork() {}
 
-/// Calls `start`, which starts a thread. This system has no signals to block.
-pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
+/// Calls `start`, which starts a thread of this library. The DLL with this code then stays loaded
+/// until the process ends: after `FreeLibrary` the thread would otherwise execute memory that is no
+/// longer mapped. (On Unix, the thread-local data of the thread keeps the library loaded.)
+pub(crate) fn start_thread<R>(start: impl FnOnce() -> R) -> R {
+    static IN_THIS_MODULE: u8 = 0;
+    let mut module = ptr::null_mut();
+    // SAFETY: with FROM_ADDRESS, the name is any address in the module. A failure has no effect.
+    unsafe {
+        GetModuleHandleExW(
+            GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_PIN,
+            (&raw const IN_THIS_MODULE).cast(),
+            &raw mut module,
+        );
+    }
     start()
 }
 
