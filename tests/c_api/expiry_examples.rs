@@ -40,7 +40,7 @@ fn compile_as_documented(example: &str) {
 
 #[test]
 fn examples_compile_with_command_in_their_comment() {
-    for example in ["otp_service", "secrets_sweep", "sliding_sessions"] {
+    for example in ["otp_service", "renewed_cache", "secrets_sweep", "sliding_sessions"] {
         compile_as_documented(example);
     }
 }
@@ -61,6 +61,26 @@ fn otp_service_accepts_each_code_once() {
                 "eve asks:           a code is sent",
                 "eve has it now:     too many tries",
                 "codes left:         0",
+            ],
+        );
+    }
+}
+
+#[test]
+fn renewed_cache_has_one_renewer_at_a_time() {
+    for output in output_of("renewed_cache") {
+        has_lines(
+            &output,
+            &[
+                "  0 s  ada: no value, and renews it",
+                "  0 s  bob: no value, and waits",
+                "  0 s  bob: sunny",
+                " 60 s  bob: sunny, and renews it",
+                " 60 s  ada: sunny",
+                " 60 s  ada: rainy",
+                "120 s  ada: rainy, and renews it",
+                "130 s  bob: rainy, and renews it",
+                "790 s  eve: no value, and renews it",
             ],
         );
     }

@@ -15,7 +15,7 @@ from targets import ROOT, WORK
 OTHER_FEATURES = {"api_encryption", "api_remote"}
 # Programs without scenarios, which just succeed or fail.
 PLAIN = ("tests/c/header_kvstore.c", "tests/c/header_snkv.c", "tests/c/snkv_program.c")
-EXAMPLES = ("quickstart", "otp_service", "secrets_sweep", "sliding_sessions", "session_cache")
+EXAMPLES = ("quickstart", "otp_service", "renewed_cache", "secrets_sweep", "sliding_sessions", "session_cache")
 # QEMU's user mode refuses seccomp: "to prevent the target disabling syscalls we need" (its linux-user/syscall.c).
 NOT_UNDER_QEMU = {"abuse_reuse without_membarrier", "abuse_reuse membarrier_is_revoked"}
 # Checks that a panic in the library reaches its guard, which depends on how the library is linked.

@@ -9,7 +9,7 @@ import tempfile
 import exchange as crossing
 from kit import GCC, GXX, ROOT, RUNTIME, WORK, Failed, environment, run
 
-C = ("quickstart", "otp_service", "secrets_sweep", "sliding_sessions")
+C = ("quickstart", "otp_service", "renewed_cache", "secrets_sweep", "sliding_sessions")
 CPP = ("quickstart", "standard_library")
 # The programs that use the whole C++ API, and how they are compiled. (They run on Linux.)
 HEADERS = {"everything.cpp": (), "without_exceptions.cpp": ("-fno-exceptions", "-fno-rtti")}
