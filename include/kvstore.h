@@ -682,6 +682,12 @@ typedef struct {
      */
     int purgePerWrite;
     /**
+     * For kvstore_open_encrypted: non-zero makes it fail with KVSTORE_AUTH_FAILED if the store
+     * exists and is not encrypted; 0 lets it encrypt such a store. Other functions ignore this
+     * field.
+     */
+    int onlyEncrypted;
+    /**
      * Reserved for later versions; must be zero.
      */
     int reserved[3];
@@ -2813,7 +2819,7 @@ int kvstore_recover(const char *path,
 
 /**
  * Opens an encrypted store, and creates it if it does not exist. An existing store that is not
- * encrypted is first encrypted in place.
+ * encrypted is first encrypted in place, unless KVStoreConfig.onlyEncrypted is set.
  *
  * @param path File name. A store in memory cannot be encrypted.
  * @param pPassword,nPassword Password and its length: at least 1 byte of any content. It is
@@ -2826,7 +2832,8 @@ int kvstore_recover(const char *path,
  * key of 32 bytes avoids this: pass the 67-byte text `x'`, 64 hexadecimal digits, `'`. The file
  * format is that of SQLCipher 4, whose programs can open the file with the password.
  *
- * Errors: KVSTORE_AUTH_FAILED (the password is wrong; nothing is changed), KVSTORE_ERROR (`ppKV`
+ * Errors: KVSTORE_AUTH_FAILED (the password is wrong, or onlyEncrypted is set and the store is not
+ * encrypted; nothing is changed), KVSTORE_ERROR (`ppKV`
  * is NULL; `path` is NULL, "" or ":memory:"; the password is empty; or this build does not support
  * encryption), KVSTORE_BUSY (also if an unencrypted store is open elsewhere), KVSTORE_FULL
  * (encrypting a store temporarily takes twice its size on the disk). All other errors are those of

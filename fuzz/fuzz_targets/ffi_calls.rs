@@ -402,10 +402,11 @@ impl World {
             profile: self.of(&[0, 0, KVSTORE_SMALL]),
             mode: self.of(&[0, 0, 0o600, 0o660, 0o400]),
             purgePerWrite: self.of(&[0, 0, 1, 40]),
-            reserved: [0; 3],
+            onlyEncrypted: self.of(&[0, 0, 1, -1]),
+            reserved: [0; 2],
         });
         match self.byte() {
-            0 => config.reserved[2] = 1,
+            0 => config.reserved[1] = 1,
             1 => config.pageSize = self.small(),
             2 => config.cacheSize = self.of(&[1, 2, 10, -1, c_int::MIN, c_int::MAX]),
             3 => config.syncLevel = self.small(),

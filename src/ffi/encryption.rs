@@ -20,7 +20,7 @@ use crate::{Config, Secret, Store, path_of};
 use crate::{Error, Hint};
 
 /// Opens an encrypted store, and creates it if it does not exist. An existing store that is not
-/// encrypted is first encrypted in place.
+/// encrypted is first encrypted in place, unless KVStoreConfig.onlyEncrypted is set.
 ///
 /// @param path File name. A store in memory cannot be encrypted.
 /// @param pPassword,nPassword Password and its length: at least 1 byte of any content. It is
@@ -33,7 +33,8 @@ use crate::{Error, Hint};
 /// key of 32 bytes avoids this: pass the 67-byte text `x'`, 64 hexadecimal digits, `'`. The file
 /// format is that of SQLCipher 4, whose programs can open the file with the password.
 ///
-/// Errors: KVSTORE_AUTH_FAILED (the password is wrong; nothing is changed), KVSTORE_ERROR (`ppKV`
+/// Errors: KVSTORE_AUTH_FAILED (the password is wrong, or onlyEncrypted is set and the store is not
+/// encrypted; nothing is changed), KVSTORE_ERROR (`ppKV`
 /// is NULL; `path` is NULL, "" or ":memory:"; the password is empty; or this build does not support
 /// encryption), KVSTORE_BUSY (also if an unencrypted store is open elsewhere), KVSTORE_FULL
 /// (encrypting a store temporarily takes twice its size on the disk). All other errors are those of
@@ -61,14 +62,17 @@ pub unsafe extern "C" fn kvstore_open_encrypted(
         {
             // SAFETY: `config` is NULL or valid; a NUL-terminated string.
             let (config, path) = unsafe { (config.as_ref().copied(), CStr::from_ptr(path)) };
+            let only_encrypted = config.is_some_and(|config| config.onlyEncrypted != 0);
             let config = config.map_or_else(|| Ok(Config::new()), KVStoreConfig::to_config)?;
             if matches!(path.to_bytes(), b"" | b":memory:") {
                 return bad_argument("a store in memory is not encrypted: give the path of a file");
             }
-            let store = Store::open_encrypted(
-                path_of(path.to_bytes())?,
-                &config.secret(&Secret::password(password)),
-            )?;
+            let path = path_of(path.to_bytes())?;
+            let secret = Secret::password(password);
+            let store = match only_encrypted {
+                true => Store::open_with(path, &config.secret(&secret)),
+                false => Store::open_encrypted(path, &config.secret(&secret)),
+            }?;
             result.set(handle_of(store));
             Ok(KVSTORE_OK)
         }

@@ -166,8 +166,12 @@ pub struct KVStoreConfig {
     /// handles, and its failure is not reported. Later purges do not count the keys. See
     /// docs/reference/ttl.md.
     pub purgePerWrite: c_int,
+    /// For kvstore_open_encrypted: non-zero makes it fail with KVSTORE_AUTH_FAILED if the store
+    /// exists and is not encrypted; 0 lets it encrypt such a store. Other functions ignore this
+    /// field.
+    pub onlyEncrypted: c_int,
     /// Reserved for later versions; must be zero.
-    pub reserved: [c_int; 3],
+    pub reserved: [c_int; 2],
 }
 
 /// Counters of a store handle since it was opened or since kvstore_stats_reset. Only successful

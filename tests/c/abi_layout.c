@@ -31,7 +31,8 @@ FIELD(KVStoreConfig, secureDelete, 60, int);
 FIELD(KVStoreConfig, profile, 64, int);
 FIELD(KVStoreConfig, mode, 68, int);
 FIELD(KVStoreConfig, purgePerWrite, 72, int);
-FIELD(KVStoreConfig, reserved, 76, int[3]);
+FIELD(KVStoreConfig, onlyEncrypted, 76, int);
+FIELD(KVStoreConfig, reserved, 80, int[2]);
 
 SIZE(KVWriteOptions, 16);
 FIELD(KVWriteOptions, expireMs, 0, int64_t);

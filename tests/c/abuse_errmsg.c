@@ -246,7 +246,7 @@ static void wrong_opens(void)
     cfg.maxValueSize = INT_MAX;
     WRONG_WITHOUT(KVSTORE_ERROR, kvstore_open_v2("a.db", &kv, &cfg));
     memset(&cfg, 0, sizeof cfg);
-    cfg.reserved[2] = 1;
+    cfg.reserved[1] = 1;
     WRONG_WITHOUT(KVSTORE_ERROR, kvstore_open_v2("a.db", &kv, &cfg));
     memset(&cfg, 0, sizeof cfg);
     cfg.walPages = -1;

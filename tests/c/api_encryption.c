@@ -122,8 +122,20 @@ static void in_place(void)
     GIVES(KVSTORE_BUSY, kvstore_open_encrypted(PATH, K(PASSWORD), &kv, NULL));
     CHECK(kv == NULL);
     check_contents(plain);
+    KVStoreConfig only_encrypted = {.onlyEncrypted = 1};
+    GIVES(KVSTORE_AUTH_FAILED, kvstore_open_encrypted(PATH, K(PASSWORD), &kv, &only_encrypted));
+    CHECK(kvstore_errhint(NULL) == KVSTORE_HINT_OMIT_PASSWORD && strstr(kvstore_errmsg(NULL), PATH) != NULL);
+    OK(kvstore_close(plain));
+    GIVES(KVSTORE_AUTH_FAILED, kvstore_open_encrypted(PATH, K(PASSWORD), &kv, &only_encrypted));
+    OK(kvstore_open_v2(PATH, &plain, &only_encrypted)); /* ignored here, and the store is unchanged */
+    OK(kvstore_set_clock(plain, read_clock, &clock_ms));
+    check_contents(plain);
+    CHECK(kvstore_is_encrypted(plain) == 0);
     OK(kvstore_close(plain));
     kv = encrypted(PASSWORD);
+    OK(kvstore_close(kv));
+    OK(kvstore_open_encrypted(PATH, K(PASSWORD), &kv, &only_encrypted));
+    OK(kvstore_set_clock(kv, read_clock, &clock_ms));
     check_contents(kv);
     KVStore *second = encrypted(PASSWORD);
     GIVES(KVSTORE_BUSY, kvstore_reencrypt(kv, K("another")));

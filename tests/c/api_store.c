@@ -394,6 +394,7 @@ static void config_bounds(void)
     for (size_t i = 0; i < sizeof any / sizeof *any; i++) { /* what is ignored takes anything */
         ACCEPTS(allowEncrypted, any[i]);
         ACCEPTS(fullMutex, any[i]);
+        ACCEPTS(onlyEncrypted, any[i]);
     }
     ACCEPTS(mmapSize, -1);
     ACCEPTS(mmapSize, INT64_MIN);
@@ -412,7 +413,7 @@ static void config_bounds(void)
     REFUSES(mode, 0400);
     REFUSES(mode, 0060);
     REFUSES(mode, 04600);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         for (size_t j = 0; j < sizeof any / sizeof *any; j++) {
             REFUSES(reserved[i], any[j]);
         }
@@ -712,8 +713,9 @@ INT(KVStoreConfig, secureDelete, 15 * sizeof(int));
 INT(KVStoreConfig, profile, 16 * sizeof(int));
 INT(KVStoreConfig, mode, 17 * sizeof(int));
 INT(KVStoreConfig, purgePerWrite, 18 * sizeof(int));
-INT(KVStoreConfig, reserved[0], 19 * sizeof(int));
-_Static_assert(sizeof ((KVStoreConfig *)0)->reserved == 3 * sizeof(int), "three are reserved");
+INT(KVStoreConfig, onlyEncrypted, 19 * sizeof(int));
+INT(KVStoreConfig, reserved[0], 20 * sizeof(int));
+_Static_assert(sizeof ((KVStoreConfig *)0)->reserved == 2 * sizeof(int), "two are reserved");
 _Static_assert(sizeof(KVStoreConfig) == 22 * sizeof(int), "and there is nothing else");
 
 #define COUNTER(field, index)                                                                            \

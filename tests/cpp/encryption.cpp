@@ -92,6 +92,9 @@ SCENARIO(plain_store_opened_with_password_is_encrypted_in_place) {
         THROWS(busy, kvstore::store::open_encrypted("in_place.db", key));
         check_contents(plain);
     }
+    kvstore::config only_encrypted;
+    only_encrypted.only_encrypted = true;
+    THROWS(auth_failed, kvstore::store::open_encrypted("in_place.db", key, only_encrypted));
     CHECK(has_sentinel("in_place.db"));
     kvstore::store db = encrypted("in_place.db", key, time);
     CHECK(!has_sentinel("in_place.db"));

@@ -300,7 +300,7 @@ def test_full_disk_raises_error_and_store_stays_usable(tmp_path: Path) -> None:
 ROOT = Path(__file__).resolve().parents[3]
 #: Names of the C and Rust APIs, which no message in Python may contain.
 FOREIGN = re.compile(
-    r"\b(?:readOnly|cacheSize|pageSize|busyTimeout|walSizeLimit|maxValueSize|mmapSize|holdReads|walPages|secureDelete|purgePerWrite|syncLevel"
+    r"\b(?:readOnly|cacheSize|pageSize|busyTimeout|walSizeLimit|maxValueSize|mmapSize|holdReads|walPages|secureDelete|purgePerWrite|onlyEncrypted|syncLevel"
     r"|journalMode|checkpoint_every|KVStoreConfig|kvstore_\w+|KVSTORE_\w+)\b|\b(?:Config|Store|Family)::"
 )
 

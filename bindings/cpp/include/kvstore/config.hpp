@@ -78,6 +78,9 @@ struct config {
     /// (none) to 1000. With 2 or more, a store whose keys expire as fast as they are written does not
     /// grow, without a cleaner and without purges. Details: KVStoreConfig in kvstore.h.
     int purge_per_write = 0;
+    /// Whether store::open_encrypted fails with errc::auth_failed if the store exists and is not
+    /// encrypted. Otherwise it encrypts such a store.
+    bool only_encrypted = false;
     /// Permissions of a new file on Unix, such as 0660 for a store that a group shares, whatever the
     /// umask is. 0: 0644 without the bits of the umask. The -wal, -shm and -journal files and backups
     /// get the same. An existing file keeps its permissions.
@@ -115,6 +118,7 @@ inline KVStoreConfig c_config(const config& from) noexcept {
     to.walPages = from.wal_pages;
     to.secureDelete = from.secure_delete ? 1 : 0;
     to.purgePerWrite = from.purge_per_write;
+    to.onlyEncrypted = from.only_encrypted ? 1 : 0;
     to.mode = from.mode;
     to.profile = from.small ? KVSTORE_SMALL : 0;
     return to;

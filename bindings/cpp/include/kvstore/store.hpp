@@ -116,14 +116,14 @@ public:
 
     /// Opens an encrypted store, and creates it if it does not exist.
     ///
-    /// An existing store that is not encrypted is encrypted in place first. kvstore_open_encrypted
-    /// has the details.
+    /// An existing store that is not encrypted is encrypted in place first, unless
+    /// config::only_encrypted is set. kvstore_open_encrypted has the details.
     /// @param path File name.
     /// @param password At least one byte, any content; used during the call only. With raw_key(key)
     ///   of a 32-byte key, opening is faster.
     /// @param with Configuration.
-    /// @throws error As store(path, with); also errc::auth_failed (the password is wrong; nothing
-    ///   is changed), errc::error (the password is empty, the store would be in memory, or this
+    /// @throws error As store(path, with); also errc::auth_failed (the password is wrong, or
+    ///   only_encrypted is set and the store is not encrypted; nothing is changed), errc::error (the password is empty, the store would be in memory, or this
     ///   build does not support encryption), errc::busy (an unencrypted store is open elsewhere).
     [[nodiscard]] static store open_encrypted(const std::string& path, bytes_view password,
                                               const config& with = {}) {
