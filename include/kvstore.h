@@ -690,7 +690,7 @@ typedef struct {
     /**
      * Reserved for later versions; must be zero.
      */
-    int reserved[3];
+    int reserved[2];
 } KVStoreConfig;
 
 /**
@@ -1167,9 +1167,10 @@ int kvstore_cf_put(KVColumnFamily *cf, const void *pKey, int nKey, const void *p
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param ppValue Receives a copy of the value, followed by a NUL byte; not NULL even if the value
- *   is empty. Free it with kvstore_free. NULL if the call fails.
- * @param pnValue Receives the length of the value, without the NUL byte; 0 if the key is not
- *   found.
+ *   is empty. Free it with kvstore_free. NULL if the call fails, but unchanged after
+ *   KVSTORE_ERROR and KVSTORE_MISUSE.
+ * @param pnValue Receives the length of the value, without the NUL byte. If the call fails: 0, or
+ *   unchanged as `*ppValue` is.
  *
  * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
  * NULL, or the length is out of bounds), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,

@@ -74,7 +74,7 @@ def ffibuilder(crate: Path | None = None) -> FFI:
     builder.cdef(CALLBACKS)
     builder.set_source(
         MODULE,
-        '#include "kvstore.h"\n#include "shim.h"\n#include "shim.c"\n#include "rows.c"\n#include "handles.c"\n#include "waits.c"\n#include "blocks.c"\n'
+        '#include "kvstore.h"\n#include "shim.h"\n#include "shim.c"\n#include "rows.c"\n#include "handles.c"\n#include "values.c"\n#include "waits.c"\n#include "blocks.c"\n'
         '#include "module.c"\n',
         include_dirs=[str(crate / "include"), str(HERE)],
     )

@@ -1,5 +1,5 @@
 /* complete(module), a function of the extension module: adds the Python types of rows.c and handles.c and the
- * functions of blocks.c and waits.c. _native.py calls it in each interpreter, because cffi creates one module whose
+ * functions of values.c, blocks.c and waits.c. _native.py calls it in each interpreter, because cffi creates one module whose
  * contents the other interpreters copy, while Python objects end with their interpreter. It is a Python
  * function, so it runs in the calling interpreter; a C function, which cffi calls without the GIL, would run
  * in the main interpreter before CPython 3.12 (PyGILState_Ensure). For the same reason, no static variable
@@ -19,6 +19,7 @@ static PyObject *module_complete(PyObject *self, PyObject *module)
     if (module_put(module, "Rows", PyType_FromSpec(&rows_spec)) < 0
         || module_put(module, "Handles", PyType_FromSpec(&handles_spec)) < 0
         || module_put(module, "surely", PyCFunction_New(&blocks_functions[0], NULL)) < 0
+        || module_put(module, "long_value", PyCFunction_New(&values_function, NULL)) < 0
         || module_put(module, "watch_signals", PyCFunction_New(&waits_function, NULL)) < 0
         || module_put(module, "leave", PyDescr_NewMethod(&PyBaseObject_Type, &blocks_functions[1])) < 0)
         return NULL;

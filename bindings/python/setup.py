@@ -188,7 +188,7 @@ class BuildExtension(build_ext):
         ext.sources = [str(source)]
         ext.include_dirs = [str(crate / "include"), str(HERE)]
         ext.extra_objects = [str(library)]
-        ours = [str(HERE / name) for name in ("shim.h", "shim.c", "rows.c", "handles.c", "waits.c", "blocks.c", "module.c")]
+        ours = [str(HERE / name) for name in ("shim.h", "shim.c", "rows.c", "handles.c", "values.c", "waits.c", "blocks.c", "module.c")]
         ext.depends = [str(library), str(crate / "include" / "kvstore.h"), *ours]
         ext.extra_compile_args = ["-fvisibility=hidden"]
         # The symbols of the bundled SQLite must not be exported, nor bind to another copy of SQLite.

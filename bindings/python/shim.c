@@ -46,7 +46,7 @@ int kvpy_get(KVColumnFamily *cf, const void *key, int n_key, char *buf, int cap)
 int kvpy_get_short(KVColumnFamily *cf, const void *key, int n_key, char *buf)
 {
     int n = kvpy_get(cf, key, n_key, buf, KVPY_SHORT_BYTES);
-    return n <= KVPY_SHORT_BYTES ? n : KVPY_TOO_LONG;
+    return n <= KVPY_SHORT_BYTES ? n : KVPY_TOO_LONG - n;
 }
 
 int kvpy_exists(KVColumnFamily *cf, const void *key, int n_key)

@@ -20,10 +20,11 @@ int kvpy_get(KVColumnFamily *cf, const void *key, int n_key, char *buf, int cap)
 
 /** The maximum length of a value that kvpy_get_short reads. */
 #define KVPY_SHORT_BYTES 16384
-/** Returned by kvpy_get_short for a longer value; different from every negated result code. */
+/** kvpy_get_short returns this number minus the length of a longer value. It is less than every negated result
+ * code. */
 #define KVPY_TOO_LONG -1000000
 
-/** kvpy_get into a buffer of KVPY_SHORT_BYTES; returns KVPY_TOO_LONG for a longer value. */
+/** kvpy_get into a buffer of KVPY_SHORT_BYTES. For a longer value, returns KVPY_TOO_LONG minus its length. */
 int kvpy_get_short(KVColumnFamily *cf, const void *key, int n_key, char *buf);
 
 /** kvstore_cf_exists, but returns 1, 0, or the negated result code. */

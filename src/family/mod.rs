@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::backend::{Db, Found, Tables, Times};
+use crate::backend::{Db, Destination, Found, Tables, Times};
 use crate::config::check_key;
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, Ttl};
@@ -233,6 +233,22 @@ impl Family {
         };
         self.count_get(bytes);
         Ok(Some(shown))
+    }
+
+    /// Copies the value of a key to `to`. Returns its length and its expiry time; `None` if the key
+    /// is missing or expired.
+    pub(crate) fn copy_value(
+        &self,
+        key: &[u8],
+        to: &mut impl Destination,
+    ) -> Result<Option<(usize, Expiry)>> {
+        let Found::Live((length, expiry)) = self.look_up(key, |db, tables| db.copy_value(tables, key, to))?
+        else {
+            self.count_miss();
+            return Ok(None);
+        };
+        self.count_get(length);
+        Ok(Some((length, expiry)))
     }
 
     /// Returns the value and the remaining TTL of a key; `None` if the key is missing or expired.

@@ -6,10 +6,12 @@
 //! NULL or valid for one value of its type.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use super::codes::NO_TTL;
 use super::errmsg::NO_SUCH_KEY;
+use crate::backend::Destination;
 use crate::{Error, Expiry, Family, Hint, MAX_KEY_SIZE, MAX_VALUE_SIZE};
 
 /// Reason why a C call failed.
@@ -131,6 +133,19 @@ impl Buffer {
     }
 }
 
+/// Receives as much of a value as fits into the buffer.
+impl Destination for Buffer {
+    #[inline]
+    fn room(&mut self, length: usize) -> crate::Result<&mut [MaybeUninit<u8>]> {
+        let length = length.min(self.capacity);
+        if length == 0 {
+            return Ok(&mut []);
+        }
+        // SAFETY: as in `fill`. The borrow keeps the buffer from being used otherwise.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.pointer.cast(), length) })
+    }
+}
+
 /// Converts a C argument to the name of a family: UTF-8, terminated by NUL.
 pub(super) unsafe fn name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
     if pointer.is_null() {
@@ -227,19 +242,30 @@ impl Copied {
         Copied(std::ptr::null_mut())
     }
 
-    /// Stores a copy of `bytes`. Returns `false` if memory is exhausted. Call it at most once: a
-    /// second copy would leak the first one.
-    #[inline]
-    pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
-        self.0 = malloc_copy(bytes);
-        !self.0.is_null()
-    }
-
     /// Returns the copy and transfers its ownership to the caller, who frees it with free().
     /// Returns NULL if there is no copy.
     #[inline]
     pub(super) fn release(&mut self) -> *mut c_void {
         std::mem::replace(&mut self.0, std::ptr::null_mut())
+    }
+}
+
+/// Receives a value, with a NUL byte after it.
+impl Destination for Copied {
+    #[inline]
+    fn room(&mut self, length: usize) -> crate::Result<&mut [MaybeUninit<u8>]> {
+        // SAFETY: NULL, or from malloc and not released to the caller. `malloc` returned NULL or
+        // `length + 1` bytes; the slice and the NUL byte after it take exactly that many.
+        unsafe {
+            libc::free(self.0);
+            self.0 = libc::malloc(length + 1);
+            if self.0.is_null() {
+                return Err(no_memory());
+            }
+            let bytes = self.0.cast::<MaybeUninit<u8>>();
+            bytes.add(length).write(MaybeUninit::new(0));
+            Ok(std::slice::from_raw_parts_mut(bytes, length))
+        }
     }
 }
 

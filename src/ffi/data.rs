@@ -4,14 +4,12 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::args::{
-    Copied, Outcome, c_length, key, no_memory, optional_output, output, present, value, write_expiry,
-};
+use super::args::{Copied, Outcome, c_length, key, optional_output, output, present, value, write_expiry};
 use super::call::{HasSession, call};
 use super::codes::KVSTORE_OK;
 use super::handle::{FamilyHandle, Opaque, StoreHandle};
 use super::types::{KVColumnFamily, KVStore};
-use crate::{Expiry, Family};
+use crate::{ErrorKind, Expiry, Family};
 
 /// Value of a C handle that has a family: a store has its default family. The C functions on keys
 /// operate on that family.
@@ -105,9 +103,10 @@ where
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param ppValue Receives a copy of the value, followed by a NUL byte; not NULL even if the value
-///   is empty. Free it with kvstore_free. NULL if the call fails.
-/// @param pnValue Receives the length of the value, without the NUL byte; 0 if the key is not
-///   found.
+///   is empty. Free it with kvstore_free. NULL if the call fails, but unchanged after
+///   KVSTORE_ERROR and KVSTORE_MISUSE.
+/// @param pnValue Receives the length of the value, without the NUL byte. If the call fails: 0, or
+///   unchanged as `*ppValue` is.
 ///
 /// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
 /// NULL, or the length is out of bounds), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
@@ -140,7 +139,8 @@ pub unsafe extern "C" fn kvstore_cf_get(
 }
 
 /// Looks up a key. Writes a copy of its value and the length to the outputs, and returns the expiry
-/// time of the key. If the key is missing or expired, writes NULL and 0 and fails with `Missing`.
+/// time of the key. If the key is missing or expired, fails with `Missing`. If it fails, writes NULL
+/// and 0, but leaves the outputs unchanged if the call is wrong.
 pub(super) unsafe fn get(
     family: &Family,
     p_key: *const c_void,
@@ -152,15 +152,12 @@ pub(super) unsafe fn get(
     let (key, p_value, n_value) =
         unsafe { (key(p_key, n_key)?, output(pp_value, "ppValue")?, output(pn_value, "pnValue")?) };
     let mut copy = Copied::none();
-    let found = family.get_with(key, |value, expiry| (copy.take(value), value.len(), expiry))?;
-    if found.is_none() {
+    let found = family.copy_value(key, &mut copy);
+    if !found.as_ref().is_err_and(|e| e.kind() == ErrorKind::Misuse) {
         p_value.set(std::ptr::null_mut());
         n_value.set(0);
     }
-    let (is_copied, length, expiry) = present(found)?;
-    if !is_copied {
-        return Err(no_memory().into());
-    }
+    let (length, expiry) = present(found?)?;
     p_value.set(copy.release());
     n_value.set(c_length(length));
     Ok(expiry)

@@ -2,9 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::args::{
-    Copied, Failure, Outcome, bad_argument, c_length, duration, expiry, key, no_memory, output, present,
-};
+use super::args::{Copied, Failure, Outcome, bad_argument, c_length, duration, expiry, key, output, present};
 use super::call::call;
 use super::codes::{
     KVSTORE_EXPIRE_GT, KVSTORE_EXPIRE_LT, KVSTORE_EXPIRE_NX, KVSTORE_EXPIRE_XX, KVSTORE_OK, NO_TTL,
@@ -13,6 +11,7 @@ use super::conditional::give_flag;
 use super::data::on_family;
 use super::errmsg::NO_TTLS;
 use super::types::{KVColumnFamily, KVStore};
+use crate::backend::Destination;
 use crate::{ExpiryCondition, Family};
 
 /// Changes the expiry time of a live key of the default family. The value stays unchanged.
@@ -230,9 +229,8 @@ unsafe fn get_and_expire(
         let (key, value) = (key(p_key, n_key)?, output(pp_value, "ppValue")?);
         let length = output(pn_value, "pnValue")?;
         let mut copy = Copied::none();
-        let found = family.get_and_set_expiry_with(key, expiry(family, expire_ms)?, |bytes| {
-            if copy.take(bytes) { Ok(bytes.len()) } else { Err(no_memory()) }
-        })?;
+        let found =
+            family.get_and_set_expiry_with(key, expiry(family, expire_ms)?, |value| copy.copy(value))?;
         value.set(copy.release()); // NULL if nothing was found
         length.set(c_length(found.unwrap_or(0)));
         present(found)?;

@@ -69,10 +69,7 @@ unsafe fn get_into(
     unsafe {
         let (key, length) = (key(p_key, n_key)?, output(pn, "pn")?);
         let mut buffer = Buffer::new(buf, cap)?;
-        let found = family.get_with(key, |value, _| {
-            buffer.fill(value);
-            value.len()
-        })?;
+        let found = family.copy_value(key, &mut buffer)?.map(|(length, _)| length);
         length.set(c_length(found.unwrap_or(0)));
         present(found.map(|_| KVSTORE_OK))
     }

@@ -42,26 +42,101 @@ static void get_into_at(const struct place *p)
 }
 IN_BOTH_PLACES(get_into)
 
-/* A value of many overflow pages; the buffer is on the heap, where valgrind sees one byte too many. */
-static void get_into_large_at(const struct place *p)
+static char pattern(int i)
 {
-    enum { N = 1000003 };
-    static const int caps[] = {1, 4096, 65536, N - 1, N};
-    char *value = malloc(N);
+    return (char)(i * 31 + i / 257);
+}
+
+/* Reads the value of "key", `size` bytes of pattern(), by each call. The buffers are on the heap, where valgrind sees
+ * one byte too many. */
+static void reads_large(const struct place *p, int size)
+{
+    const int caps[] = {1, 4096, 65536, size - 1, size};
+    void *value;
     int n = 7;
-    for (int i = 0; i < N; i++) {
-        value[i] = (char)(i * 31 + i / 257);
-    }
-    OK(AT(p, put, K("key"), value, N));
+    int64_t left;
     for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
-        char *buffer = malloc((size_t)caps[i]);
-        OK(AT(p, get_into, K("key"), buffer, caps[i], &n));
-        CHECK(n == N && memcmp(buffer, value, (size_t)caps[i]) == 0);
+        int cap = caps[i] < size ? caps[i] : size;
+        char *buffer = malloc((size_t)cap);
+        OK(AT(p, get_into, K("key"), buffer, cap, &n));
+        CHECK(n == size);
+        for (int at = 0; at < cap; at++) {
+            CHECK(buffer[at] == pattern(at));
+        }
         free(buffer);
     }
-    free(value);
+    for (int with_ttl = 0; with_ttl < 2; with_ttl++) {
+        OK(with_ttl ? AT(p, get_ttl, K("key"), &value, &n, &left) : AT(p, get, K("key"), &value, &n));
+        CHECK(n == size && ((char *)value)[n] == 0);
+        for (int at = 0; at < n; at++) {
+            CHECK(((char *)value)[at] == pattern(at));
+        }
+        kvstore_free(value);
+    }
+}
+
+/* Values inside and outside the row, on one page and on many: as written, changed in an open transaction, in the WAL
+ * and in the database file. */
+static void get_into_large_at(const struct place *p)
+{
+    static const int sizes[] = {250, 256, 260, 4050, 4096, 50000, 1000003};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char *value = malloc((size_t)sizes[i]);
+        for (int at = 0; at < sizes[i]; at++) {
+            value[at] = pattern(at);
+        }
+        OK(AT(p, put, K("key"), "x", 1));
+        OK(kvstore_begin(p->kv, 1));
+        OK(AT(p, put_ttl, K("key"), value, sizes[i], 100000));
+        reads_large(p, sizes[i]);
+        OK(kvstore_commit(p->kv));
+        reads_large(p, sizes[i]);
+        OK(kvstore_begin(p->kv, 0));
+        reads_large(p, sizes[i]);
+        OK(kvstore_rollback(p->kv));
+        CHECK(kvstore_checkpoint(p->kv, KVSTORE_CHECKPOINT_TRUNCATE, NULL, NULL) == KVSTORE_OK || are_on_a_server());
+        reads_large(p, sizes[i]);
+        free(value);
+    }
 }
 IN_BOTH_PLACES(get_into_large)
+
+/* Changes the number of the page that follows the middle page of a large value; reads of it then fail. */
+static void get_into_damaged(void)
+{
+    enum { N = 1000000, PAGE = 4096, MIDDLE = 100 };
+    static const unsigned char next[][4] = {{0, 0, 0, 0}, {0x7f, 0xff, 0xff, 0xff}};
+    if (is_of_files("it changes the file")) return;
+    files_are_plain();
+    char *buffer = calloc(1, N);
+    for (size_t i = 0; i < sizeof next / sizeof *next; i++) {
+        void *value = UNTOUCHED_POINTER;
+        int n = 7;
+        int64_t left;
+        remove("damaged.db");
+        KVStore *kv = open_at("damaged.db", NULL);
+        OK(kvstore_put(kv, K("key"), buffer, N));
+        OK(kvstore_close(kv));
+        FILE *file = fopen("damaged.db", "r+b");
+        CHECK(file != NULL && fseek(file, MIDDLE * PAGE, SEEK_SET) == 0 && fwrite(next[i], 1, 4, file) == 4);
+        CHECK(fclose(file) == 0);
+        kv = open_at("damaged.db", NULL);
+        GIVES(KVSTORE_CORRUPT, kvstore_get_into(kv, K("key"), buffer, N, &n));
+        CHECK(n == 0 || n == 7);
+        GIVES(KVSTORE_CORRUPT, kvstore_get(kv, K("key"), &value, &n));
+        CHECK(value == NULL && n == 0);
+        value = UNTOUCHED_POINTER;
+        GIVES(KVSTORE_CORRUPT, kvstore_get_ttl(kv, K("key"), &value, &n, &left));
+        CHECK(value == NULL && n == 0);
+        OK(kvstore_get_into(kv, K("key"), buffer, PAGE * 10, &n)); /* the beginning is there */
+        CHECK(n == N);
+        OK(kvstore_put(kv, K("key"), "new", 3));
+        OK(kvstore_get_into(kv, K("key"), buffer, N, &n));
+        CHECK(n == 3 && memcmp(buffer, "new", 3) == 0);
+        OK(kvstore_close(kv));
+    }
+    free(buffer);
+}
 
 static void get_many_at(const struct place *p)
 {
@@ -524,7 +599,8 @@ static void fetch_many_at(const struct place *p)
 }
 IN_BOTH_PLACES(fetch_many)
 
-SCENARIOS({"fetch", fetch}, {"fetch_many", fetch_many}, {"get_into", get_into}, {"get_into_large", get_into_large}, {"get_many", get_many},
+SCENARIOS({"fetch", fetch}, {"fetch_many", fetch_many}, {"get_into", get_into}, {"get_into_large", get_into_large},
+          {"get_into_damaged", get_into_damaged}, {"get_many", get_many},
           {"get_many_refuses", get_many_refuses}, {"get_many_many", get_many_many},
           {"delete_many", delete_many}, {"batch", batch},
           {"batch_refuses", batch_refuses}, {"batch_of_another_handle", batch_of_another_handle},

@@ -99,6 +99,11 @@ fn get_into_reads_the_beginning_of_large_values() {
 }
 
 #[test]
+fn damaged_large_value_is_reported_as_corrupt() {
+    run_scenario("tests/c/api_many.c", "get_into_damaged");
+}
+
+#[test]
 fn get_many_returns_copy_or_null_per_key() {
     run_scenario("tests/c/api_many.c", "get_many");
 }

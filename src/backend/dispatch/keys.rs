@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Db;
 use crate::backend::file::Tables;
-use crate::backend::{BatchWrite, Chunk, Found, Removals, Scan, TimeEntry, Times};
+use crate::backend::{BatchWrite, Chunk, Destination, Found, Removals, Scan, TimeEntry, Times};
 use crate::error::Result;
 use crate::expiry::{Expiry, ExpiryCondition};
 use crate::options::PutOptions;
@@ -52,6 +52,21 @@ impl Db {
             self,
             |db| db.get(tables, key, visit),
             on a server db.contents(tables.family()).get(key, visit)
+        )
+    }
+
+    /// Copies the value of a live key to `to`, and returns its length and its expiry time in
+    /// `Found::Live`. An expired row that this call finds is removed later.
+    pub(crate) fn copy_value(
+        &mut self,
+        tables: &Arc<Tables>,
+        key: &[u8],
+        to: &mut impl Destination,
+    ) -> Result<Found<(usize, Expiry)>> {
+        call!(
+            self,
+            |db| db.copy_value(tables, key, to),
+            on a server db.contents(tables.family()).copy_value(key, to)
         )
     }
 

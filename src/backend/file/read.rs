@@ -1,10 +1,10 @@
 //! Reads of the tables of a family: single keys, expired keys, and the next rows of a scan.
 
 use super::chunk_builder::{Filling, copy};
-use super::engine::{Engine, Head, Step, TimeIndex, from_time};
+use super::engine::{Engine, Head, RowView, Step, TimeIndex, from_time};
 use super::error::damaged;
 use super::write::Contents;
-use crate::backend::{Chunk, Found, Scan, TimeEntry, Times, TransactionState};
+use crate::backend::{Chunk, Destination, Found, Scan, TimeEntry, Times, TransactionState};
 use crate::error::Result;
 use crate::expiry::Expiry;
 
@@ -23,7 +23,21 @@ impl Contents<'_> {
     /// `visit`, or that the key is missing or expired.
     #[inline]
     pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
-        self.look_up(key, visit, |visit| self.meet(key, visit))
+        self.look_up(
+            key,
+            |row: &RowView<'_>, expiry| row.value(|value| visit(value, expiry)),
+            |visit| self.meet(key, visit),
+        )
+    }
+
+    /// Copies the value of a live key to `to`. Returns its length and its expiry time, or that the
+    /// key is missing or expired.
+    pub(crate) fn copy_value(self, key: &[u8], to: &mut impl Destination) -> Result<Found<(usize, Expiry)>> {
+        self.look_up(
+            key,
+            |row: &RowView<'_>, expiry| row.copy_value(to).map(|length| (length, expiry)),
+            |visit| self.meet(key, visit),
+        )
     }
 
     /// Returns the expiry time and the write time of a live key, or that the key is missing or
@@ -55,7 +69,8 @@ impl Contents<'_> {
     ) -> Result<()> {
         self.db.in_snapshot(|_| {
             for (number, key) in keys.iter().enumerate() {
-                match self.meet(key.as_ref(), |value, _| visit(number, Found::Live(value)))? {
+                let mut found = |value: &[u8]| visit(number, Found::Live(value));
+                match self.meet(key.as_ref(), |row, _| row.value(&mut found))? {
                     Met::Live(()) => {}
                     Met::Missing => visit(number, Found::Missing),
                     Met::Dead(expire_ms, _) => visit(number, self.found_dead(key.as_ref(), expire_ms)),
@@ -185,10 +200,13 @@ impl Contents<'_> {
         if self.was_met(key, expire_ms) { Found::Missing } else { Found::Expired(expire_ms) }
     }
 
-    /// Reads the row of a key once. Passes the value and the expiry time of a live row to `visit`;
-    /// does not call `visit` for an expired row.
+    /// Reads the row of a key once. Passes a live row and its expiry time to `visit`; does not call
+    /// `visit` for an expired row.
     #[inline]
-    fn meet<R, V: FnOnce(&[u8], Expiry) -> R>(self, key: &[u8], visit: V) -> Result<Met<R, V>> {
+    fn meet<R, V>(self, key: &[u8], visit: V) -> Result<Met<R, V>>
+    where
+        V: FnOnce(&RowView<'_>, Expiry) -> Result<R>,
+    {
         let met = self.rows().get(self.tables, key, |row| {
             let head = row.head();
             if let Some(expire_ms) = self.dead_since(head) {
@@ -197,7 +215,7 @@ impl Contents<'_> {
             if self.db.quota.notes_uses.get() {
                 self.note_use(key, head);
             }
-            row.value(|value| Met::Live(visit(value, Expiry::of_row(head.expire_ms))))
+            visit(&row, Expiry::of_row(head.expire_ms)).map(Met::Live)
         })?;
         Ok(met.unwrap_or(Met::Missing))
     }

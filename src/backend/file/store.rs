@@ -15,7 +15,7 @@ use super::integrity::Found;
 use super::quota::Removed;
 use super::schema::Tables;
 use super::write::Contents;
-use crate::backend::{Due, Found as Lookup, Removals, Times, TransactionState};
+use crate::backend::{Destination, Due, Found as Lookup, Removals, Times, TransactionState};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
@@ -282,6 +282,18 @@ impl Db {
         visit: impl FnOnce(&[u8], Expiry) -> R,
     ) -> Result<Lookup<R>> {
         let found = self.on(tables).get(key, visit)?;
+        Ok(self.noted(tables, key, found))
+    }
+
+    /// Copies the value of a live key to `to`. Returns its length and its expiry time, or that the
+    /// key is missing or expired. An expired row that this call finds is removed later.
+    pub(crate) fn copy_value(
+        &mut self,
+        tables: &Arc<Tables>,
+        key: &[u8],
+        to: &mut impl Destination,
+    ) -> Result<Lookup<(usize, Expiry)>> {
+        let found = self.on(tables).copy_value(key, to)?;
         Ok(self.noted(tables, key, found))
     }
 

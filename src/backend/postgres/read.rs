@@ -21,7 +21,7 @@ use super::session::Again;
 use super::write::size::check_keys;
 use super::write::sql::{Text, live, ms, with_family};
 use super::write::{Contents, before, check_key, column, count, from};
-use crate::backend::{Chunk, Found, Limits, Scan, TimeEntry, Times};
+use crate::backend::{Chunk, Destination, Found, Limits, Scan, TimeEntry, Times};
 use crate::clock::unix_ms;
 use crate::error::Result;
 use crate::expiry::Expiry;
@@ -216,6 +216,15 @@ impl Contents<'_> {
         let expiry = Expiry::of_row(column(&row, 1)?);
         let value = column::<Option<&[u8]>>(&row, 2)?.filter(|_| expiry.is_live(now_ms));
         Ok(found(value.map(|value| visit(value, expiry)), expiry.millis()))
+    }
+
+    /// Copies the value of a key to `to` if it is live. Returns its length and its expiry time.
+    pub(crate) fn copy_value(self, key: &[u8], to: &mut impl Destination) -> Result<Found<(usize, Expiry)>> {
+        Ok(match self.get(key, |value, expiry| (to.copy(value), expiry))? {
+            Found::Live((length, expiry)) => Found::Live((length?, expiry)),
+            Found::Expired(expire_ms) => Found::Expired(expire_ms),
+            Found::Missing => Found::Missing,
+        })
     }
 
     /// Returns the expiry time and the write time of a key if it is live.

@@ -15,7 +15,7 @@ from kvstore._family_expiry import ExpiryMethods
 from kvstore._family_handle import no_such_key, set_public_class
 from kvstore._family_ranges import RangeMethods
 from kvstore._iteration import ITEMS, Range, scan
-from kvstore._native import Data, K, V, check_lengths, copy_and_free, ffi, lib, to_bytes
+from kvstore._native import Data, K, V, check_lengths, ffi, lib, long_value, to_bytes
 from kvstore._pickling import reduce_family
 from kvstore._time import Duration, Moment, ttl_ms
 
@@ -199,18 +199,18 @@ class Family(
     def _get_long(self, key: bytes, n: int) -> Optional[bytes]:
         """Return a value that was too long for the read buffer; None if the key does not exist.
 
-        ``n`` is the result of the read into the buffer: KVPY_TOO_LONG, or the negative code of a
-        failure, which is raised.
+        ``n`` is the result of the read into the buffer: KVPY_TOO_LONG minus the length of the
+        value, or the negative code of a failure, which is raised.
         """
-        if n != lib.KVPY_TOO_LONG:
+        if n > lib.KVPY_TOO_LONG:
             self._fail(-n)
-        data, length = ffi.new("void **"), ffi.new("int *")
-        rc = lib.kvstore_cf_get(self._cf, key, len(key), data, length)
-        if rc == _NOTFOUND:
+        cf = self._cf
+        value: Union[bytes, int] = long_value(int(ffi.cast("uintptr_t", cf)), key, lib.KVPY_TOO_LONG - n)
+        if isinstance(value, bytes):
+            return value
+        if value == _NOTFOUND:
             return None
-        if rc:
-            self._fail(rc)
-        return copy_and_free(data[0], length[0])
+        self._fail(value)
 
     # A family without a codec accepts all of Data as values; one with a codec accepts what the
     # codec accepts.

@@ -36,7 +36,8 @@ else:  # types that exist in every supported Python, for tools that read annotat
 
 __all__ = [
     "ENCRYPTION_AVAILABLE", "MAX_LENGTH", "NULL", "REMOTE_AVAILABLE", "Data", "Handles", "K", "Rows", "V", "WaitFlag",
-    "check", "check_lengths", "copy_and_free", "ffi", "leave", "lib", "surely", "to_bytes",
+    "check", "check_lengths", "copy_and_free", "ffi", "leave", "lib", "long_value", "surely",
+    "to_bytes",
 ]  # fmt: skip
 
 lib: Any = CooperativeLibrary(_lib, ffi) if is_patched() else _lib
@@ -63,6 +64,9 @@ if hasattr(os, "register_at_fork"):
 Rows: Any = _kvstore.Rows
 #: The handle lookup of handles.c.
 Handles: Any = _kvstore.Handles
+#: ``long_value(cf, key, length)`` of values.c: read a value into a new bytes object. ``cf`` is the
+#: address of the handle. Returns the result code instead if the read fails.
+long_value: Any = _kvstore.long_value
 #: The ``__exit__`` of blocks.c, for classes with ``_ending``, ``_leave`` and ``_abandon``.
 leave: Any = _kvstore.leave
 #: ``surely(function, *args)``: call a function, and again after a KeyboardInterrupt, until it

@@ -48,11 +48,11 @@ use tree::Order;
 use super::interface::{Engine, dangling, out_of_order, wrong_type};
 use super::row::{Head, LargeValues, Row, RowView, Step, TimeIndex};
 use super::sql::SqlEngine;
-use crate::backend::Scan;
 use crate::backend::file::chunk_builder::Filling;
 use crate::backend::file::connection::Db;
 use crate::backend::file::error::damaged;
 use crate::backend::file::schema::{Tables, no_longer_exists};
+use crate::backend::{Destination, Scan};
 use crate::error::{Error, Result};
 
 /// Whether this build has the `btree` engine. The same constant in `no_btree.rs` is `false`.
@@ -100,10 +100,14 @@ fn malformed(tables: &Tables, _: Malformed) -> Error {
 
 #[inline(always)] // called for every row of a scan
 fn parts<'a>(tables: &Tables, record: &'a [u8]) -> Result<DataRow<'a>> {
-    DataRow::of(record).map_err(|why| match why {
+    DataRow::of(record).map_err(|why| not_a_row(tables, why))
+}
+
+fn not_a_row(tables: &Tables, why: NoDataRow) -> Error {
+    match why {
         NoDataRow::Malformed => malformed(tables, Malformed),
         NoDataRow::WrongType(column) => wrong_type(tables, column),
-    })
+    }
 }
 
 /// Decodes an entry of a time index. Returns its time, in milliseconds since the Unix epoch, and
@@ -120,17 +124,6 @@ fn time_entry<'a>(tables: &Tables, record: &'a [u8]) -> Result<(i64, &'a [u8])> 
     Ok((time_ms, key))
 }
 
-/// Decodes the large value in a row of the table of large values.
-fn large_value<'a>(tables: &Tables, record: &'a [u8]) -> Result<&'a [u8]> {
-    let mut columns = Columns::of(record).map_err(|e| malformed(tables, e))?;
-    columns.next().map_err(|e| malformed(tables, e))?; // the rowid
-    let Value::Blob(value) = columns.next().map_err(|e| malformed(tables, e))? else {
-        return Err(wrong_type(tables, "large value"));
-    };
-    columns.end().map_err(|e| malformed(tables, e))?;
-    Ok(value)
-}
-
 /// Moves the cursor to the row of a key and returns `true`. If the key has no row, returns `false`,
 /// and the cursor is next to the position where the row would be.
 #[inline]
@@ -141,6 +134,22 @@ fn find(tree: &tree::Tree, cursor: &mut TreeCursor, key: &[u8]) -> Result<bool> 
 impl LargeValues for BtreeOperation<'_> {
     fn read(&self, tables: &Tables, id: i64, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
         self.blob(tables, id, visit)
+    }
+
+    fn copy(&self, tables: &Tables, id: i64, to: &mut dyn Destination) -> Result<usize> {
+        if self.roots.blob == 0 {
+            return Err(dangling(tables));
+        }
+        self.with(self.roots.blob, Order::Rowid, |_, cursor| {
+            if !cursor.seek_rowid(id)? {
+                return Err(dangling(tables));
+            }
+            let (start, size) = cursor.start_of_record()?;
+            let value = record::large_value(start, size).map_err(|why| not_a_row(tables, why))?;
+            let room = to.room(value.len())?;
+            cursor.copy(value.start, room)?;
+            Ok(value.len())
+        })
     }
 }
 
@@ -246,7 +255,9 @@ impl Engine for BtreeOperation<'_> {
             if !cursor.seek_rowid(id)? {
                 return Err(dangling(tables));
             }
-            Ok(visit(large_value(tables, cursor.record()?)?))
+            let record = cursor.record()?;
+            let value = record::large_value(record, record.len()).map_err(|why| not_a_row(tables, why))?;
+            Ok(visit(record.get(value).unwrap_or_default()))
         })
     }
 

@@ -1,5 +1,6 @@
 //! Rows and positions in the tables of a family.
 
+use crate::backend::Destination;
 use crate::backend::file::error::damaged;
 use crate::backend::file::schema::Tables;
 use crate::error::{Error, Result};
@@ -84,11 +85,23 @@ impl RowView<'_> {
                 self.values.read(self.tables, id, &mut visit_once)?;
                 seen.ok_or_else(|| Error::failed("a large value was not read"))
             }
-            (None, None) => Err(damaged(format!(
-                "a row of family \"{}\" has neither a value nor a blob_id",
-                self.tables.family()
-            ))),
+            (None, None) => Err(self.no_value()),
         }
+    }
+
+    /// Copies the value to `to` and returns its length. A large value is copied from its pages,
+    /// without another copy in between, if the storage engine can do so.
+    pub(in crate::backend::file) fn copy_value(&self, to: &mut impl Destination) -> Result<usize> {
+        match (self.inline, self.head.blob_id) {
+            (Some(value), _) => to.copy(value),
+            (None, Some(id)) => self.values.copy(self.tables, id, to),
+            (None, None) => Err(self.no_value()),
+        }
+    }
+
+    fn no_value(&self) -> Error {
+        let family = self.tables.family();
+        damaged(format!("a row of family \"{family}\" has neither a value nor a blob_id"))
     }
 }
 
@@ -96,4 +109,8 @@ impl RowView<'_> {
 pub(in crate::backend::file) trait LargeValues {
     /// Passes a large value to `visit`. Fails if there is no large value with this id.
     fn read(&self, tables: &Tables, id: i64, visit: &mut dyn FnMut(&[u8])) -> Result<()>;
+
+    /// Copies a large value to `to` and returns its length. Fails if there is no large value with
+    /// this id.
+    fn copy(&self, tables: &Tables, id: i64, to: &mut dyn Destination) -> Result<usize>;
 }

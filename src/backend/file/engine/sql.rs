@@ -9,10 +9,10 @@ use rusqlite::{CachedStatement, Row as SqlRow, ToSql, ffi};
 use super::interface::{Engine, dangling, out_of_order, wrong_type};
 use super::row::{Head, LargeValues, Row, RowView, Step, TimeIndex};
 use super::statements::TimeStatements;
-use crate::backend::Scan;
 use crate::backend::file::connection::Db;
 use crate::backend::file::error::{is_missing_table, translate};
 use crate::backend::file::schema::{Tables, no_longer_exists};
+use crate::backend::{Destination, Scan};
 use crate::error::{Error, Result};
 
 /// Storage engine that uses SQL statements only.
@@ -81,6 +81,10 @@ impl SqlEngine<'_> {
 impl LargeValues for SqlEngine<'_> {
     fn read(&self, tables: &Tables, id: i64, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
         self.blob(tables, id, visit)
+    }
+
+    fn copy(&self, tables: &Tables, id: i64, to: &mut dyn Destination) -> Result<usize> {
+        self.blob(tables, id, |value| to.copy(value))?
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::ptr;
 
 use super::raw;
@@ -124,6 +125,46 @@ impl TreeCursor {
     /// if the record is on several pages.
     #[inline]
     pub(super) fn record(&mut self) -> Result<&[u8]> {
+        let (start, local, size) = self.bytes_on_page()?;
+        if local >= size && size > 0 {
+            // SAFETY: SQLite returns `local` bytes on the page, which stays in memory while the
+            // cursor is on it. The borrow keeps the cursor where it is.
+            return Ok(unsafe { std::slice::from_raw_parts(start, size as usize) });
+        }
+        self.copy_record(size)
+    }
+
+    /// Returns the bytes of the current record that are on the page of the entry, and the length of
+    /// the whole record. Fails if the file is too short for a record of that length.
+    pub(super) fn start_of_record(&mut self) -> Result<(&[u8], usize)> {
+        let (start, local, size) = self.bytes_on_page()?;
+        self.check_size(size)?;
+        if start.is_null() {
+            return Err(damaged("a row is not on its page"));
+        }
+        // SAFETY: as in `record`.
+        let start = unsafe { std::slice::from_raw_parts(start, local.min(size) as usize) };
+        Ok((start, size as usize))
+    }
+
+    /// Copies bytes of the current record, from the position `from`, to `to`, until `to` is full.
+    /// SQLite reads pages that are neither in memory nor in the WAL directly from the file to `to`.
+    pub(super) fn copy(&mut self, from: usize, to: &mut [MaybeUninit<u8>]) -> Result<()> {
+        let (_, _, size) = self.bytes_on_page()?;
+        if from.checked_add(to.len()).is_none_or(|end| end > size as usize) {
+            return Err(damaged("a row is shorter than its value"));
+        }
+        // SAFETY: an open cursor at an entry, whose record has these bytes, and memory for them. The
+        // conversions change no number, since none is greater than `size`.
+        check(unsafe {
+            raw::sqlite3BtreePayload(self.raw(), from as u32, to.len() as u32, to.as_mut_ptr().cast())
+        })
+    }
+
+    /// Returns the address of the current record on its page, the number of its bytes there, and
+    /// the length of the whole record.
+    #[inline]
+    fn bytes_on_page(&mut self) -> Result<(*const u8, u32, u32)> {
         if !self.on_entry {
             return Err(at_no_entry());
         }
@@ -132,24 +173,21 @@ impl TreeCursor {
         // SAFETY: an open cursor that has been at an entry since its last move: nothing writes to
         // the table while a visitor uses a row, a rule for visitors (`RowView` in `row.rs`). The
         // size is read first: that makes SQLite parse the cell, which the fetch needs.
-        let (size, start) = unsafe {
+        unsafe {
             let size = raw::sqlite3BtreePayloadSize(self.raw());
-            (size, raw::sqlite3BtreePayloadFetch(self.raw(), &raw mut local))
-        };
-        if local >= size && size > 0 {
-            // SAFETY: SQLite returns `local` bytes on the page, which stays in memory while the
-            // cursor is on it. The borrow keeps the cursor where it is.
-            return Ok(unsafe { std::slice::from_raw_parts(start.cast(), size as usize) });
+            let start = raw::sqlite3BtreePayloadFetch(self.raw(), &raw mut local);
+            Ok((start.cast(), local, size))
         }
-        self.copy_record(size)
+    }
+
+    fn check_size(&mut self, size: u32) -> Result<()> {
+        // SAFETY: an open cursor at an entry.
+        let bound = unsafe { raw::sqlite3BtreeMaxRecordSize(self.raw()) };
+        if i64::from(size) > bound { Err(damaged("a row is longer than the file")) } else { Ok(()) }
     }
 
     fn copy_record(&mut self, size: u32) -> Result<&[u8]> {
-        // SAFETY: an open cursor at an entry.
-        let bound = unsafe { raw::sqlite3BtreeMaxRecordSize(self.raw()) };
-        if i64::from(size) > bound {
-            return Err(damaged("a row is longer than the file"));
-        }
+        self.check_size(size)?;
         let mut copy = std::mem::take(&mut self.overflow);
         copy.clear();
         copy.try_reserve(size as usize).map_err(|_| no_memory())?;

@@ -1,6 +1,8 @@
 //! SQLite's record format (fileformat2.html, chapter 2.1), as far as the tables of a store need it:
 //! encoding and decoding of rows. No byte that is read is trusted.
 
+use std::ops::Range;
+
 use crate::backend::file::engine::Head;
 
 /// Serial type of a 6-byte integer in a record (the code in the record header that states type and
@@ -61,11 +63,11 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Returns the next column; NULL if there is none.
-    #[inline(always)] // for a column at a known position, the compiler removes most of this
-    pub(super) fn next(&mut self) -> Result<Value<'a>, Malformed> {
-        let serial = match *self.types {
-            [] => return Ok(Value::Null),
+    /// Returns the serial type of the next column; that of NULL if there is none.
+    #[inline(always)]
+    fn serial(&mut self) -> Result<u64, Malformed> {
+        Ok(match *self.types {
+            [] => 0,
             [first, ref rest @ ..] if first < 0x80 => {
                 self.types = rest;
                 u64::from(first)
@@ -79,7 +81,13 @@ impl<'a> Columns<'a> {
                 self.types = self.types.get(used..).ok_or(Malformed)?;
                 serial
             }
-        };
+        })
+    }
+
+    /// Returns the next column; NULL if there is none.
+    #[inline(always)] // for a column at a known position, the compiler removes most of this
+    pub(super) fn next(&mut self) -> Result<Value<'a>, Malformed> {
+        let serial = self.serial()?;
         if serial >= 12 {
             let size = usize::try_from((serial - 12) / 2).map_err(|_| Malformed)?;
             let (bytes, rest) = self.body.split_at_checked(size).ok_or(Malformed)?;
@@ -198,6 +206,27 @@ impl<'a> DataRow<'a> {
         let joined = value.and_then(|value| body.get(..key.len() + value.len()));
         Ok(DataRow { key, value, joined, head })
     }
+}
+
+/// Returns where the value is in a row of the table of large values: a range of bytes of its
+/// record. `start` is the beginning of the record, with at least its header; `size` is the length
+/// of the record.
+pub(super) fn large_value(start: &[u8], size: usize) -> Result<Range<usize>, NoDataRow> {
+    let mut columns = Columns::of(start)?;
+    if columns.next()? != Value::Null {
+        return Err(NoDataRow::WrongType("rowid")); // SQLite stores it as the key of the row
+    }
+    let serial = columns.serial()?;
+    if serial < 12 || !serial.is_multiple_of(2) {
+        return Err(NoDataRow::WrongType("large value"));
+    }
+    let from = start.len() - columns.body.len();
+    let length = usize::try_from((serial - 12) / 2).map_err(|_| Malformed)?;
+    let to = from.checked_add(length).filter(|to| *to <= size).ok_or(Malformed)?;
+    if columns.types.is_empty() && to < size {
+        return Err(NoDataRow::Malformed);
+    }
+    Ok(from..to)
 }
 
 fn big_endian(bytes: &[u8]) -> i64 {
@@ -462,6 +491,25 @@ mod tests {
     }
 
     #[test]
+    fn large_value_is_found_from_the_beginning_of_its_record() {
+        let mut out = Vec::new();
+        for size in [0, 1, 57, 58, 300, 70_000] {
+            let value: Vec<u8> = (0..size).map(|i| i as u8).collect();
+            blob_row(&mut out, &value);
+            for start in [20.min(out.len()), out.len()] {
+                let range = large_value(&out[..start], out.len()).ok().expect("a row with a value");
+                assert_eq!(out[range], value);
+            }
+            assert!(large_value(&out, out.len() - 1).is_err());
+            assert!(large_value(&out, out.len() + 1).is_err());
+            assert!((0..3).all(|cut| large_value(&out[..cut], out.len()).is_err()));
+        }
+        for other in [&[3, 0, 13, b'x'][..], &[3, 0, 1, 5], &[3, 0, 0], &[3, 1, 12, 5], &[2, 0]] {
+            assert!(large_value(other, other.len()).is_err());
+        }
+    }
+
+    #[test]
     fn trailing_nulls_are_omitted() {
         let mut out = Vec::new();
         data_row(&mut out, b"k", Some(b"v"), Head { expire_ms: None, blob_id: None, written_ms: None });
@@ -486,6 +534,7 @@ mod tests {
                 }
             }
             let _ = DataRow::of(record);
+            let _ = large_value(record, record.len()).map(|range| record.get(range).unwrap());
         };
         for cut in 0..good.len() {
             read(&good[..cut]);
