@@ -48,7 +48,7 @@ impl Db {
     /// the size of the database to the maximum size of files that the process may write.
     pub(super) fn begin_reserving(&self, has_wal: bool) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        let pages = self.pages()?;
+        let (pages, _) = self.size_in_pages()?;
         self.disk_space.pages.set(pages);
         self.disk_space.is_used.set(true);
         let page_size = self.page_size()?;
@@ -158,12 +158,7 @@ impl Db {
         if let Some(btree) = &self.btree {
             return Ok(btree.pages());
         }
-        self.pages()
-    }
-
-    /// Returns the number of pages of the database.
-    fn pages(&self) -> Result<u32> {
-        Ok(u32::try_from(self.page_count()?).unwrap_or(u32::MAX))
+        Ok(self.size_in_pages()?.0)
     }
 
     /// Records in `disk_space` that the disk is full, if the error `why` of a write means that.

@@ -190,8 +190,9 @@ impl Db {
         Ok(used(all, free, self.page_size()?))
     }
 
-    /// Returns the number of pages of the file, and the number of its free pages.
-    fn size_in_pages(&self) -> Result<(u32, u32)> {
+    /// Returns the number of pages of the file, and the number of its free pages. The `sql` engine
+    /// reads the whole schema for that, if it has not done so before.
+    pub(super) fn size_in_pages(&self) -> Result<(u32, u32)> {
         if let Some(btree) = &self.btree {
             return btree.size(self);
         }
