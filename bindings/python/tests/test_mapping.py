@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import collections.abc
+import threading
+import time
 from array import array
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +33,43 @@ def test_stored_value_is_returned_as_bytes(data: Any) -> None:
     data["key"] = b"value"
     assert data["key"] == b"value"
     assert type(data["key"]) is bytes
+
+
+#: Lengths next to that of the buffer for short values, and one of many pages.
+LENGTHS = (16_383, 16_384, 16_385, 1_000_003)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_long_value_is_returned_whole(data: Any, length: int) -> None:
+    value = bytes(n * 31 % 251 for n in range(length))
+    data["key"] = value
+    assert data["key"] == value and data.get("key") == value
+    del data["key"]
+    assert data.get("key") is None
+
+
+def test_long_value_is_one_value_while_a_thread_replaces_it(path: Path) -> None:
+    values = [bytes([n]) * length for n, length in enumerate((*LENGTHS, 100, 400_000))]
+    with kvstore.open(path) as db:
+        db["key"] = values[0]
+        stop = threading.Event()
+
+        def replace() -> None:
+            while not stop.is_set():
+                for value in values:
+                    db["key"] = value
+
+        writer = threading.Thread(target=replace)
+        writer.start()
+        found = set()
+        deadline = time.monotonic() + 30
+        try:
+            while len(found) < len(values) and time.monotonic() < deadline:
+                found.add(db["key"])
+        finally:
+            stop.set()
+            writer.join()
+    assert found == set(values)
 
 
 def test_text_is_stored_as_utf_8(data: Any) -> None:

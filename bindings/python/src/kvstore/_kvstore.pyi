@@ -8,5 +8,6 @@ Rows: Any
 Handles: Any
 complete: Any
 leave: Any
+long_value: Any
 surely: Any
 watch_signals: Any
