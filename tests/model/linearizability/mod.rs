@@ -28,6 +28,8 @@ const FILE: &str = "KVSTORE_TEST_FILE";
 const FOLDER: &str = "KVSTORE_TEST_FOLDER";
 const OFFSET: &str = "KVSTORE_TEST_CLOCK_OFFSET";
 const SECONDS: &str = "KVSTORE_TORTURE_SECONDS";
+/// Number of operations that a run must have. On a busy machine a run is repeated with more time.
+const LEAST_OPERATIONS: usize = 100;
 /// Time for the processes to open their handles before the run begins, in nanoseconds.
 const SETTING_UP: i64 = 50_000_000;
 
@@ -53,6 +55,28 @@ fn run_with(
     others: &[Variables],
     handles: &[usize],
 ) {
+    with_enough_time(|nanoseconds| run_for(nanoseconds, name, engines, journal_mode, others, handles));
+}
+
+/// Calls `run` with a duration, which returns the number of operations that it has checked; again
+/// and with more time if they are too few.
+fn with_enough_time(mut run: impl FnMut(i64) -> usize) {
+    let mut nanoseconds = nanoseconds();
+    while run(nanoseconds) < LEAST_OPERATIONS {
+        nanoseconds *= 4;
+        assert!(nanoseconds < 100_000_000_000, "so little work shows nothing");
+    }
+}
+
+/// Runs the processes for this time. Returns the number of operations that were checked.
+fn run_for(
+    nanoseconds: i64,
+    name: &str,
+    engines: Engines,
+    journal_mode: JournalMode,
+    others: &[Variables],
+    handles: &[usize],
+) -> usize {
     let scratch = Scratch::new();
     let path = Some(scratch.path());
     let folder = scratch.dir().to_path_buf();
@@ -62,7 +86,7 @@ fn run_with(
     let mut children: Vec<Child> =
         numbered.map(|(variables, number)| Child::start(&run, number * 8, variables)).collect();
     run.begins = monotonic() + SETTING_UP;
-    run.ends = run.begins + nanoseconds();
+    run.ends = run.begins + nanoseconds;
     children.iter_mut().for_each(|child| child.go(&run));
     let mut harvest = run.work(0);
     for child in children {
@@ -75,17 +99,19 @@ fn run_with(
     harvest.operations.extend(last_reads(&store, &harvest.operations));
     store.integrity_check().unwrap();
     store.close().unwrap();
-    judge(name, harvest);
+    let operations = judge(name, harvest);
     let left: Vec<String> = scratch.bytes().into_keys().filter(|file| file.contains("copy")).collect();
     assert!(left.is_empty(), "backups left files: {left:?}");
+    operations
 }
 
-fn judge(name: &str, harvest: Harvest) {
+/// Checks a history, and returns its number of operations.
+fn judge(name: &str, harvest: Harvest) -> usize {
     let Harvest { operations, busy, chores } = harvest;
     let home = if common::are_on_a_server() { Home::Server } else { Home::File };
     let checked = checker::check(operations, home).unwrap_or_else(|why| panic!("{name}: {why}"));
     println!("{name}: {chores} chores, {busy} busy, {checked:?}");
-    assert!(checked.operations > 100, "so little work shows nothing: {checked:?}");
+    checked.operations
 }
 
 // ---- the other process ---------------------------------------------------------------------------
@@ -192,12 +218,13 @@ fn threads_with_shared_memory_store_are_linearizable() {
         return;
     }
     for engines in [Engines::Btree, Engines::Sql] {
-        let begins = monotonic();
-        let (path, ends) = (None, begins + nanoseconds() / 2);
-        let folder = PathBuf::new();
-        let run =
-            Run { path, folder, begins, ends, engines, journal_mode: JournalMode::Wal, handles: vec![6] };
-        judge("in memory", run.work(0));
+        with_enough_time(|nanoseconds| {
+            let begins = monotonic();
+            let (path, ends) = (None, begins + nanoseconds / 2);
+            let (folder, journal_mode) = (PathBuf::new(), JournalMode::Wal);
+            let run = Run { path, folder, begins, ends, engines, journal_mode, handles: vec![6] };
+            judge("in memory", run.work(0))
+        });
     }
 }
 
