@@ -149,6 +149,10 @@ fn main() {
             report.table(),
         ),
         ("The writes again, beside stores that promise at least what kvstore does", report.table_of_equals()),
+        (
+            "The writes until a power cut loses none of them: with a checkpoint, sync or durable commit at the end",
+            report.table_of_settled(),
+        ),
         ("Percentiles of single operations", report.percentiles()),
         ("How costs grow", report.growth()),
     ] {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::spec::{PERCENTILES, percentile};
+use crate::spec::{PERCENTILES, percentile, settled};
 use crate::store::Key;
 
 /// A key of 16 digits: numbers and keys have the same order, and 14 digits are a prefix of 100 keys.
@@ -133,12 +133,35 @@ impl Results {
     }
 
     /// Operations whose times are looked at one by one: the mean, and percentiles under names of their own.
-    pub fn each(&mut self, store: &'static str, workload: &str, operations: usize, f: impl FnMut(usize)) {
+    /// Returns the number of operations done.
+    pub fn each(
+        &mut self,
+        store: &'static str,
+        workload: &str,
+        operations: usize,
+        f: impl FnMut(usize),
+    ) -> usize {
+        if !self.wants(workload) {
+            return 0;
+        }
+        let (done, mean, percentiles) = each(operations, self.limit, f);
+        self.set(store, workload, mean);
+        for (which, value) in PERCENTILES.into_iter().zip(percentiles) {
+            self.set(store, &percentile(workload, which), value);
+        }
+        done
+    }
+
+    /// Measures `settle`, which completes the work that the last `operations` operations have postponed, and
+    /// adds it to their time, under a name of its own.
+    pub fn settle(&mut self, store: &'static str, workload: &str, operations: usize, settle: impl FnOnce()) {
         if self.wants(workload) {
-            let (mean, percentiles) = each(operations, self.limit, f);
-            self.set(store, workload, mean);
-            for (which, value) in PERCENTILES.into_iter().zip(percentiles) {
-                self.set(store, &percentile(workload, which), value);
+            let start = Stopwatch::start();
+            settle();
+            let more = start.ns() / operations.max(1) as f64;
+            let what = What { workload: workload.to_string(), n: 0, store };
+            if let Some(without) = self.values.get(&what).and_then(|values| values.last()).copied() {
+                self.set(store, &settled(workload), without + more);
             }
         }
     }
@@ -160,7 +183,7 @@ pub fn median(values: &[f64]) -> f64 {
     if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[half - 1], sorted[half]) } else { sorted[half] }
 }
 
-fn each(operations: usize, limit: Duration, mut f: impl FnMut(usize)) -> (f64, [f64; 4]) {
+fn each(operations: usize, limit: Duration, mut f: impl FnMut(usize)) -> (usize, f64, [f64; 4]) {
     let mut times = Vec::with_capacity(operations);
     let (stopwatch, begin) = (Stopwatch::start(), Instant::now());
     let mut last = begin;
@@ -176,5 +199,5 @@ fn each(operations: usize, limit: Duration, mut f: impl FnMut(usize)) -> (f64, [
     let mean = stopwatch.ns() / times.len() as f64;
     times.sort_unstable();
     let at = |part: usize| times[(times.len() - 1) * part / 1000] as f64;
-    (mean, [500, 990, 999, 1000].map(at))
+    (times.len(), mean, [500, 990, 999, 1000].map(at))
 }

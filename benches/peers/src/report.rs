@@ -43,7 +43,7 @@ impl Report<'_> {
     pub fn table(&self) -> String {
         let stores: Vec<&Kind> =
             self.kinds.iter().filter(|kind| !kind.writes_only || kind.name == SNKV_CHECKPOINTED).collect();
-        let mut out = self.rows(&stores, |_| true, !self.has(SNKV));
+        let mut out = self.rows(&stores, |_| true, &str::to_string, !self.has(SNKV));
         for (what, workload) in [("mean", FSYNC), ("p50", FSYNC_P50)] {
             if let Some(floor) = self.value(FLOOR, workload) {
                 let _ = writeln!(out, "{:<44}{:>7}{:>11}", format!("{FLOOR}, {what}"), "ns", number(floor));
@@ -55,14 +55,26 @@ impl Report<'_> {
     /// The writes, and only stores that promise at least what kvstore does.
     pub fn table_of_equals(&self) -> String {
         let stores: Vec<&Kind> = self.kinds.iter().filter(|kind| kind.keeps).collect();
-        self.rows(&stores, |workload| workload.writes, false)
+        self.rows(&stores, |workload| workload.writes, &str::to_string, false)
+    }
+
+    /// The writes of all stores, each with the work that the store has postponed.
+    pub fn table_of_settled(&self) -> String {
+        self.rows(&self.kinds.iter().collect::<Vec<_>>(), |workload| workload.writes, &settled, false)
     }
 
     fn has(&self, store: &str) -> bool {
         self.kinds.iter().any(|kind| kind.name == store)
     }
 
-    fn rows(&self, stores: &[&Kind], chosen: impl Fn(&Workload) -> bool, estimated: bool) -> String {
+    /// `named` returns the name of the values of a workload.
+    fn rows(
+        &self,
+        stores: &[&Kind],
+        chosen: impl Fn(&Workload) -> bool,
+        named: &dyn Fn(&str) -> String,
+        estimated: bool,
+    ) -> String {
         let mut out = String::new();
         let _ = write!(out, "{:<44}{:>7}{:>11}", "", "unit", KVSTORE);
         let peers: Vec<&Kind> = stores.iter().copied().filter(|kind| kind.name != KVSTORE).collect();
@@ -73,11 +85,12 @@ impl Report<'_> {
             writeln!(out, "{}", if estimated { format!("{:>19}", "SNKV, estimated") } else { String::new() });
         let mut marked = false;
         for Workload { name, unit, .. } in WORKLOADS.iter().filter(|workload| chosen(workload)) {
-            let ours = self.value(KVSTORE, name);
+            let values = named(name);
+            let ours = self.value(KVSTORE, &values);
             let mut cells = String::new();
             let mut any = ours.is_some();
             for peer in &peers {
-                let value = self.value(peer.name, name);
+                let value = self.value(peer.name, &values);
                 any |= value.is_some();
                 let mark = if *name == SESSION && !peer.ttl { "*" } else { "" };
                 marked |= value.is_some() && !mark.is_empty();

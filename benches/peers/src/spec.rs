@@ -39,6 +39,11 @@ pub fn percentile(workload: &str, which: &str) -> String {
     format!("{workload}, {which}")
 }
 
+/// Name of a workload of writes, measured until the work that the store has postponed is done.
+pub fn settled(workload: &str) -> String {
+    format!("{workload}, settled")
+}
+
 pub const GET: &str = "get";
 pub const GET_ALLOCATED: &str = "get, allocating (kvstore_get)";
 pub const GET_UNHELD: &str = "get with nothing held (holdReads < 0)";

@@ -52,6 +52,10 @@ pub trait Store: Send {
     /// Opens a handle for another thread.
     fn another(&self) -> Box<dyn Store>;
 
+    /// Completes the work that earlier writes have postponed: a checkpoint, a sync or a durable
+    /// commit. A power cut then loses none of them.
+    fn settle(&mut self);
+
     fn put_ttl(&mut self, _key: &[u8], _value: &[u8], _expire_ms: i64) {
         panic!("no TTLs")
     }

@@ -242,6 +242,11 @@ impl Store for CStore {
         check(unsafe { (self.api.kvstore_batch_commit)(self.batch) });
     }
 
+    fn settle(&mut self) {
+        let mode = api::KVSTORE_CHECKPOINT_FULL;
+        check(unsafe { (self.api.kvstore_checkpoint)(self.kv, mode, null_mut(), null_mut()) });
+    }
+
     fn fetch(&mut self) -> Seen {
         const ROWS: usize = 256;
         let nothing = KVEntry { pKey: null(), pValue: null(), nKey: 0, nValue: 0, expireMs: 0 };

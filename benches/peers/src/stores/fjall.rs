@@ -81,6 +81,10 @@ impl Store for Fjall {
         self.written();
     }
 
+    fn settle(&mut self) {
+        self.db.persist(PersistMode::SyncData).expect("a sync");
+    }
+
     fn another(&self) -> Box<dyn Store> {
         Box::new(Fjall { db: self.db.clone(), rows: self.rows.clone(), sync: self.sync })
     }

@@ -139,6 +139,10 @@ impl Store for Lmdb {
         });
     }
 
+    fn settle(&mut self) {
+        self.env().force_sync().expect("a sync");
+    }
+
     fn another(&self) -> Box<dyn Store> {
         // A process may open an environment only once, and read transactions belong to threads.
         Box::new(Lmdb {

@@ -110,6 +110,10 @@ impl Store for Redb {
         })
     }
 
+    fn settle(&mut self) {
+        self.db.begin_write().expect("a transaction").commit().expect("a durable commit");
+    }
+
     fn another(&self) -> Box<dyn Store> {
         Box::new(Redb { db: self.db.clone(), sync: self.sync, commits: 0 })
     }

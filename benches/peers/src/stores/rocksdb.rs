@@ -85,6 +85,10 @@ impl Store for Rocks {
         self.db.write_opt(batch, &self.options()).expect("commit");
     }
 
+    fn settle(&mut self) {
+        self.db.flush_wal(true).expect("a sync");
+    }
+
     fn another(&self) -> Box<dyn Store> {
         Box::new(Rocks { db: self.db.clone(), sync: self.sync })
     }

@@ -20,7 +20,7 @@ struct Sqlite {
     touch: Option<Statement<'static>>,
     begin: Statement<'static>,
     commit: Statement<'static>,
-    _conn: Box<Connection>,
+    conn: Box<Connection>,
     path: PathBuf,
     mode: Mode,
 }
@@ -71,7 +71,7 @@ fn try_open(path: &Path, mode: Mode) -> rusqlite::Result<Sqlite> {
         },
         begin: prepare("BEGIN IMMEDIATE")?,
         commit: prepare("COMMIT")?,
-        _conn: conn,
+        conn,
         path: path.to_path_buf(),
         mode,
     })
@@ -178,6 +178,12 @@ impl Store for Sqlite {
             found = true;
         }
         found
+    }
+
+    fn settle(&mut self) {
+        let busy: i64 =
+            self.conn.query_row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get(0)).expect("a checkpoint");
+        assert_eq!(busy, 0, "the checkpoint is incomplete");
     }
 
     fn another(&self) -> Box<dyn Store> {

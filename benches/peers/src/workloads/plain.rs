@@ -48,6 +48,7 @@ pub(super) fn plain(bench: &mut Bench, kind: &Kind) {
     if bench.results.wants(LOAD) {
         bench.results.set(name, LOAD, start.ns() / n as f64);
     }
+    bench.results.settle(name, LOAD, n, || store.settle());
     if !kind.writes_only {
         drop(store);
         if bench.results.wants(FILE) && bench.round == 0 {
@@ -81,7 +82,7 @@ fn plain_writes(bench: &mut Bench, kind: &Kind, store: &mut dyn Store, place: &P
     let ops = n.min(100_000);
     let keys: Vec<Key> = data.sample(ops, 1000 + bench.round).copied().collect();
     let (before, mut largest_wal) = (store.checkpoints(), 0);
-    results.each(name, OVERWRITE, ops, |i| {
+    let done = results.each(name, OVERWRITE, ops, |i| {
         store.put(&keys[i], data.value(i + 7, VALUE));
         if i % 500 == 0 {
             largest_wal = largest_wal.max(place.wal());
@@ -95,6 +96,7 @@ fn plain_writes(bench: &mut Bench, kind: &Kind, store: &mut dyn Store, place: &P
             results.set(name, CHECKPOINTS, (after - before) as f64);
         }
     }
+    results.settle(name, OVERWRITE, done, || store.settle());
     let size = n.min(10_000);
     let keys: Vec<Key> = data.sample((n / 10_000).clamp(1, 10) * size, 2000 + bench.round).copied().collect();
     results.time(name, OVERWRITE_TRANSACTION, keys.len(), || {
@@ -102,21 +104,24 @@ fn plain_writes(bench: &mut Bench, kind: &Kind, store: &mut dyn Store, place: &P
             store.write_all(size, &mut |i| (keys[i], data.value(i + 9, VALUE), 0));
         }
     });
+    results.settle(name, OVERWRITE_TRANSACTION, keys.len(), || store.settle());
     if name == stores::KVSTORE {
         results.time(name, OVERWRITE_BATCH, keys.len(), || {
             for keys in keys.chunks(size) {
                 store.write_batch(size, &mut |i| (keys[i], data.value(i + 11, VALUE), 0));
             }
         });
+        results.settle(name, OVERWRITE_BATCH, keys.len(), || store.settle());
     }
     let ops = n.min(100_000);
     let keys: Vec<Key> = data.sample(ops, 3000 + bench.round).copied().collect();
-    results.each(name, MIXED, ops, |i| match i % 10 {
+    let done = results.each(name, MIXED, ops, |i| match i % 10 {
         0 | 5 => store.put(&keys[i], data.value(i, VALUE)),
         9 => store.delete(&keys[i]),
         // Some keys were deleted.
         _ => assert!(store.get(&keys[i]).is_none_or(|length| length == VALUE)),
     });
+    results.settle(name, MIXED, done, || store.settle());
     // No key is in both sets: keys deleted one by one, and keys deleted in one transaction.
     let (single, size) = ((n / 2).min(50_000), (n / 4).min(10_000));
     let together = (n / 40_000).clamp(1, 5) * size;
@@ -125,7 +130,9 @@ fn plain_writes(bench: &mut Bench, kind: &Kind, store: &mut dyn Store, place: &P
     results.time(name, DELETE_TRANSACTION, together.len(), || {
         together.chunks(size).for_each(|keys| store.delete_all(keys));
     });
-    results.each(name, DELETE, single.len(), |i| store.delete(&single[i]));
+    results.settle(name, DELETE_TRANSACTION, together.len(), || store.settle());
+    let done = results.each(name, DELETE, single.len(), |i| store.delete(&single[i]));
+    results.settle(name, DELETE, done, || store.settle());
     if results.wants(DELETE) && !kind.writes_only {
         assert_eq!(store.get(&single[0]), None);
     }

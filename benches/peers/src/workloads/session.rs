@@ -87,7 +87,7 @@ pub(super) fn session(bench: &mut Bench, kind: &Kind) {
         let value = data.value(i + 17, VALUE);
         if kind.ttl { store.put_ttl(key, value, now_ms() + life_ms) } else { store.put(key, value) }
     };
-    bench.results.each(kind.name, SESSION, operations.len(), |i| {
+    let counted = bench.results.each(kind.name, SESSION, operations.len(), |i| {
         let Operation { what, key } = &operations[i];
         match what {
             What::Touch(is_there) => {
@@ -113,6 +113,7 @@ pub(super) fn session(bench: &mut Bench, kind: &Kind) {
         done = i + 1;
     });
     store.stop_cleaner();
+    bench.results.settle(kind.name, SESSION, counted, || store.settle());
     if kind.ttl {
         std::thread::sleep(Duration::from_millis(TOKEN_MS as u64 + 1));
         store.purge();

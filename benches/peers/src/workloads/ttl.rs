@@ -22,6 +22,7 @@ pub(super) fn ttl(bench: &mut Bench, kind: &Kind) {
     if bench.results.wants(LOAD_TTL) {
         bench.results.set(name, LOAD_TTL, start.ns() / n as f64);
     }
+    bench.results.settle(name, LOAD_TTL, n, || store.settle());
     let keys: Vec<Key> = data.sample(reads(data), bench.round).copied().collect();
     if !kind.writes_only {
         drop(store);
@@ -42,9 +43,10 @@ pub(super) fn ttl(bench: &mut Bench, kind: &Kind) {
     }
     let results = &mut *bench.results;
     let ops = n.min(50_000);
-    results.each(name, PUT_TTL, ops, |i| {
+    let done = results.each(name, PUT_TTL, ops, |i| {
         store.put_ttl(&keys[i], data.value(i + 3, VALUE), far + (mix(i as u64) % 1_000_000) as i64);
     });
+    results.settle(name, PUT_TTL, done, || store.settle());
     // A tenth of all keys is made to expire, in random order of keys and of times.
     let past = now_ms() - 2_000_000;
     let expire = |store: &mut dyn Store, keys: &[Key]| {
@@ -67,9 +69,11 @@ pub(super) fn ttl(bench: &mut Bench, kind: &Kind) {
     if results.wants(PURGE) {
         let some: Vec<Key> = data.sample(n / 10, 700 + bench.round).copied().collect();
         expire(&mut *store, &some);
+        store.settle();
         let start = Stopwatch::start();
         let purged = store.purge();
         results.set(name, PURGE, start.ns() / some.len() as f64);
+        results.settle(name, PURGE, some.len(), || store.settle());
         assert_eq!(purged, some.len() as u64, "the purge is wrong");
     }
 }

@@ -36,7 +36,7 @@ fn run(
     data: &Data,
     operations: &[(Key, bool)],
 ) {
-    results.each(name, workload, operations.len(), |i| match &operations[i] {
+    let done = results.each(name, workload, operations.len(), |i| match &operations[i] {
         (key, false) => assert_eq!(store.get(key), Some(VALUE)),
         (key, true) if workload == YCSB_F => {
             let modified = store.modify(key, &mut |value| {
@@ -47,4 +47,7 @@ fn run(
         }
         (key, true) => store.put(key, data.value(i + 13, VALUE)),
     });
+    if workload != YCSB_C {
+        results.settle(name, workload, done, || store.settle());
+    }
 }
