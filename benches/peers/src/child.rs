@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
-use crate::measure::{key, mix};
-use crate::store::{Kind, Mode};
+use crate::measure::{each, key, mix};
+use crate::store::{Kind, Mode, Store};
 
 /// How often reader and writer take turns.
 pub const TURNS: u64 = 200;
@@ -33,6 +33,12 @@ pub fn memory(kind: &Kind, path: &Path, n: u64, gets: u64) -> u64 {
     String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number of bytes")
 }
 
+/// Times of single writes, in nanoseconds.
+pub struct Latencies {
+    pub mean: f64,
+    pub percentiles: [f64; 4],
+}
+
 /// A child process that writes.
 pub struct Writer {
     child: Child,
@@ -41,8 +47,20 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// Starts a process that first takes turns with this one.
     pub fn start(kind: &Kind, path: &Path, n: u64) -> Writer {
-        let mut command = command(kind, "write", path, n, 0);
+        Writer::start_as(kind, "write", path, n)
+    }
+
+    /// Starts a process that writes at full speed, in a store with TTLs. Returns when it has begun.
+    pub fn start_at_full_speed(kind: &Kind, path: &Path, n: u64) -> Writer {
+        let mut writer = Writer::start_as(kind, "write with TTLs", path, n);
+        writer.wait_for_turn(0);
+        writer
+    }
+
+    fn start_as(kind: &Kind, what: &str, path: &Path, n: u64) -> Writer {
+        let mut command = command(kind, what, path, n, 0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -64,11 +82,19 @@ impl Writer {
     }
 
     /// Stops the writer, and returns its rate in writes per second.
-    pub fn stop(mut self) -> f64 {
+    pub fn stop(self) -> f64 {
+        let Latencies { mean, .. } = self.stop_and_report();
+        1e9 / mean
+    }
+
+    /// Stops the writer, and returns the times of its writes since it began to write at full speed.
+    pub fn stop_and_report(mut self) -> Latencies {
         drop(self.input.take());
-        let rate = self.line().parse().expect("a number");
+        let numbers: Vec<f64> =
+            self.line().split(' ').map(|number| number.parse().expect("a number")).collect();
         assert!(self.child.wait().expect("a child").success());
-        rate
+        let [mean, p50, p99, p999, max] = numbers[..] else { panic!("not a mean and four percentiles") };
+        Latencies { mean, percentiles: [p50, p99, p999, max] }
     }
 }
 
@@ -93,7 +119,17 @@ pub fn run(what: &str, kind: &Kind, path: &Path, n: u64, operations: u64) {
             }
             println!("{largest}");
         }
-        "write" => write(kind, path, n),
+        "write" => {
+            let mut store = (kind.open)(path, Mode::default());
+            take_turns(&mut *store);
+            write(&mut *store, n);
+        }
+        "write with TTLs" => {
+            let mut store = (kind.open)(path, Mode { ttl: true, ..Mode::default() });
+            store.put(&key(0), &[0; VALUE]);
+            println!("0");
+            write(&mut *store, n);
+        }
         other => panic!("unknown child {other}"),
     }
 }
@@ -105,8 +141,7 @@ fn anonymous() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
-fn write(kind: &Kind, path: &Path, n: u64) {
-    let mut store = (kind.open)(path, Mode::default());
+fn take_turns(store: &mut dyn Store) {
     let mut line = String::new();
     for turn in 1..=TURNS {
         let mut value = [0; VALUE];
@@ -115,15 +150,21 @@ fn write(kind: &Kind, path: &Path, n: u64) {
         println!("{turn}");
         std::io::stdin().read_line(&mut line).expect("a line");
     }
+}
+
+/// Overwrites random keys of the first `n` until the parent process closes the pipe, and prints the
+/// times.
+fn write(store: &mut dyn Store, n: u64) {
     static STOP: AtomicBool = AtomicBool::new(false);
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         STOP.store(true, Ordering::Relaxed);
     });
-    let (start, mut count) = (Instant::now(), 0u64);
-    while !STOP.load(Ordering::Relaxed) {
+    let mut count = 0u64;
+    let (_, mean, percentiles) = each(usize::MAX, Duration::MAX, |_| {
         store.put(&key(mix(count) % n), &[count as u8; VALUE]);
         count += 1;
-    }
-    println!("{}", count as f64 / start.elapsed().as_secs_f64());
+        !STOP.load(Ordering::Relaxed)
+    });
+    println!("{mean} {}", percentiles.map(|time| time.to_string()).join(" "));
 }

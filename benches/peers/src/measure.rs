@@ -144,12 +144,21 @@ impl Results {
         if !self.wants(workload) {
             return 0;
         }
-        let (done, mean, percentiles) = each(operations, self.limit, f);
+        let mut f = f;
+        let (done, mean, percentiles) = each(operations, self.limit, |i| {
+            f(i);
+            true
+        });
+        self.set_each(store, workload, mean, percentiles);
+        done
+    }
+
+    /// The mean of single operations, and their percentiles.
+    pub fn set_each(&mut self, store: &'static str, workload: &str, mean: f64, percentiles: [f64; 4]) {
         self.set(store, workload, mean);
         for (which, value) in PERCENTILES.into_iter().zip(percentiles) {
             self.set(store, &percentile(workload, which), value);
         }
-        done
     }
 
     /// Measures `settle`, which completes the work that the last `operations` operations have postponed, and
@@ -183,16 +192,18 @@ pub fn median(values: &[f64]) -> f64 {
     if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[half - 1], sorted[half]) } else { sorted[half] }
 }
 
-fn each(operations: usize, limit: Duration, mut f: impl FnMut(usize)) -> (usize, f64, [f64; 4]) {
-    let mut times = Vec::with_capacity(operations);
+/// Calls `f` until it returns `false`, or for this number of operations, or until `limit` has passed.
+/// Returns the number of calls, the mean of their times, and the percentiles.
+pub fn each(operations: usize, limit: Duration, mut f: impl FnMut(usize) -> bool) -> (usize, f64, [f64; 4]) {
+    let mut times = Vec::with_capacity(operations.min(1 << 20));
     let (stopwatch, begin) = (Stopwatch::start(), Instant::now());
     let mut last = begin;
     for i in 0..operations {
-        f(i);
+        let goes_on = f(i);
         let now = Instant::now();
         times.push((now - last).as_nanos() as u64);
         last = now;
-        if now - begin > limit {
+        if !goes_on || now - begin > limit {
             break;
         }
     }

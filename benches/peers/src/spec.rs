@@ -76,6 +76,11 @@ pub const FSYNC: &str = "put with fsync";
 /// busiest.
 pub const FSYNC_P50: &str = "put with fsync, p50";
 pub const PURGE: &str = "purge, per expired key";
+pub const PURGE_BESIDE: &str = "purge beside a writing process, per key";
+/// Time of each write of that process.
+pub const PURGE_WRITER: &str = "purge beside a writing process: its writes";
+pub const FIRST_LIVE: &str = "first live entry after the expired ones";
+pub const FIRST_LIVE_AGAIN: &str = "first live entry, second look";
 pub const PURGE_NOTHING: &str = "purge when nothing expired";
 pub const OPEN: &str = "open";
 pub const OPEN_GET: &str = "open and first get";
@@ -136,6 +141,10 @@ pub const WORKLOADS: &[Workload] = &[
     new(SESSION).writes().percentiles(),
     ns(FSYNC, [177_030.0, 0.0, 193_653.0]).percentiles(),
     ns(PURGE, [19960.0, 0.0, 8954.0]).writes(),
+    new(PURGE_BESIDE),
+    new(PURGE_WRITER).percentiles(),
+    new(FIRST_LIVE),
+    new(FIRST_LIVE_AGAIN),
     ns(PURGE_NOTHING, [4672.0, 0.0, 3878.0]),
     ns(OPEN, [116_000.0, 0.0, 165_000.0]),
     new(OPEN_GET),

@@ -59,6 +59,10 @@ pub trait Store: Send {
     fn put_ttl(&mut self, _key: &[u8], _value: &[u8], _expire_ms: i64) {
         panic!("no TTLs")
     }
+    /// Moves an iterator to the first live entry. Returns `false` if there is none.
+    fn first(&mut self) -> bool {
+        panic!("not to be asked")
+    }
     /// Removes expired keys, and returns their number.
     fn purge(&mut self) -> u64 {
         panic!("no TTLs")

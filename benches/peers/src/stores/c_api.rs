@@ -173,6 +173,15 @@ impl Store for CStore {
         self.walk(it)
     }
 
+    fn first(&mut self) -> bool {
+        let mut it = null_mut();
+        check(unsafe { (self.api.kvstore_iterator_create)(self.kv, &mut it) });
+        check(unsafe { (self.api.kvstore_iterator_first)(it) });
+        let found = unsafe { (self.api.kvstore_iterator_eof)(it) } == 0;
+        unsafe { (self.api.kvstore_iterator_close)(it) };
+        found
+    }
+
     fn prefix(&mut self, prefix: &[u8]) -> Seen {
         let ((p, n), mut it) = (pointer(prefix), null_mut());
         check(unsafe { (self.api.kvstore_prefix_iterator_create)(self.kv, p, n, &mut it) });

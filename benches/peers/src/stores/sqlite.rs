@@ -123,6 +123,11 @@ impl Store for Sqlite {
         walk(rows.expect("a query")).expect("a scan")
     }
 
+    fn first(&mut self) -> bool {
+        let mut rows = self.scan.query([now_ms()]).expect("a query");
+        rows.next().expect("a step").is_some()
+    }
+
     fn put(&mut self, key: &[u8], value: &[u8]) {
         self.write(key, value, 0).expect("a write");
     }

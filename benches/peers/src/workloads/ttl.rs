@@ -1,13 +1,24 @@
 //! Keys with TTLs, values of 100 bytes.
 
 use super::{Bench, FAR_MS, IN_ORDER, Place, VALUE, get_all, load, open, reads, scans, warm};
-use crate::measure::{Stopwatch, mix};
+use crate::child::{Latencies, Writer};
+use crate::measure::{Stopwatch, key, mix};
 use crate::spec::*;
 use crate::store::{Key, Kind, Mode, Store, now_ms};
 
 pub(super) fn ttl(bench: &mut Bench, kind: &Kind) {
-    const READS: &[&str] = &[FILE_TTL, OPEN_TTL, GET_TTL, SCAN_TTL, PREFIX_TTL, PURGE_NOTHING, GET_EXPIRED];
-    const WRITES: &[&str] = &[LOAD_TTL, PUT_TTL, PURGE];
+    const READS: &[&str] = &[
+        FILE_TTL,
+        OPEN_TTL,
+        GET_TTL,
+        SCAN_TTL,
+        PREFIX_TTL,
+        PURGE_NOTHING,
+        GET_EXPIRED,
+        FIRST_LIVE,
+        FIRST_LIVE_AGAIN,
+    ];
+    const WRITES: &[&str] = &[LOAD_TTL, PUT_TTL, PURGE, PURGE_BESIDE, PURGE_WRITER];
     let results = &bench.results;
     if !kind.ttl || !results.wants_any(WRITES) && (kind.writes_only || !results.wants_any(READS)) {
         return;
@@ -75,5 +86,36 @@ pub(super) fn ttl(bench: &mut Bench, kind: &Kind) {
         results.set(name, PURGE, start.ns() / some.len() as f64);
         results.settle(name, PURGE, some.len(), || store.settle());
         assert_eq!(purged, some.len() as u64, "the purge is wrong");
+    }
+    if results.wants_any(&[PURGE_BESIDE, PURGE_WRITER]) && kind.processes && kind.keeps {
+        // The writer overwrites other keys than those that expire.
+        let written = n as u64 / 10;
+        let some: Vec<Key> = data.sample(n / 3, 800 + bench.round).copied().collect();
+        let some: Vec<Key> =
+            some.into_iter().filter(|expired| *expired >= key(written)).take(200_000).collect();
+        expire(&mut *store, &some);
+        store.settle();
+        let writer = Writer::start_at_full_speed(kind, &place.store(), written);
+        let start = Stopwatch::start();
+        let purged = store.purge();
+        results.set(name, PURGE_BESIDE, start.ns() / some.len() as f64);
+        let Latencies { mean, percentiles } = writer.stop_and_report();
+        results.set_each(name, PURGE_WRITER, mean, percentiles);
+        assert_eq!(purged, some.len() as u64, "the purge is wrong");
+    }
+    drop(store);
+    drop(place);
+    if !kind.writes_only && results.wants_any(&[FIRST_LIVE, FIRST_LIVE_AGAIN]) {
+        let place = Place::new(bench, kind);
+        let mut store = (kind.open)(&place.store(), mode);
+        let last = n - 1;
+        load(&mut *store, data, IN_ORDER, n, VALUE, &|i| {
+            if i == last { far } else { past + i as i64 / 1000 }
+        });
+        drop(store);
+        store = (kind.open)(&place.store(), mode);
+        for workload in [FIRST_LIVE, FIRST_LIVE_AGAIN] {
+            bench.results.time(name, workload, 1, || assert!(store.first()));
+        }
     }
 }
