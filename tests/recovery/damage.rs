@@ -211,6 +211,49 @@ fn check_finds_malformed_schema_rows() {
     }
 }
 
+/// A table whose name is damaged must not count as missing: a write would create a second one, and
+/// the ids of large values would refer to the values of other keys.
+#[test]
+fn store_with_damaged_table_name_is_not_opened() {
+    if common::are_closed_to_other_programs() {
+        return;
+    }
+    for table in ["data", "blob", "ttl_key", "ttl_expiry", "live"] {
+        for column in ["name", "tbl_name", "type"] {
+            let scratch = sound();
+            let change = format!(
+                "pragma writable_schema = on; update sqlite_schema set {column} = 'x' || substr({column}, 2) \
+                 where name = '{table}:^It''s'"
+            );
+            damage(&scratch, &change);
+            let opened = Store::open(scratch.path()).map(drop);
+            assert_eq!(kind(opened), ErrorKind::Corrupt, "{table}, {column}");
+        }
+    }
+}
+
+/// Tables of other programs in the file, with all the ways to write a name.
+#[test]
+fn tables_of_other_programs_do_not_prevent_open() {
+    if common::are_closed_to_other_programs() {
+        return;
+    }
+    let scratch = sound();
+    for name in
+        ["plain", "'single'", "[brackets]", "`grave`", "\"double \"\"\"", "/* comment */ after", "a\n"]
+    {
+        damage(&scratch, &format!("create table {name}(a primary key, b unique) /* end */"));
+    }
+    let more = "con.executescript('create view seen as select a from plain; create index fast on plain(b); \
+                create table made as select 1 x; create virtual table words using fts5(text); \
+                create trigger t after insert on plain begin select 1; end; \
+                alter table plain rename to \"new name\"')";
+    python(&scratch.path(), more);
+    let store = Store::open(scratch.path()).unwrap();
+    assert_eq!(store.family("It's").unwrap().get("plain").unwrap().as_deref(), Some(&b"1"[..]));
+    store.integrity_check().unwrap();
+}
+
 #[test]
 fn check_finds_live_view_with_other_definition() {
     for other in [

@@ -152,7 +152,6 @@ impl Db {
 
 #[cfg(test)]
 mod tests {
-    use super::super::engine::btree::IS_BUILT;
     use super::*;
     use crate::config::Config;
 
@@ -192,25 +191,6 @@ mod tests {
             assert_eq!(set(&open(&config)), by_sql, "{config:?}");
             assert_eq!(made, by_sql, "{config:?}");
         }
-    }
-
-    /// Parsing the schema takes milliseconds if the store has thousands of families.
-    #[test]
-    fn open_does_not_parse_schema() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("store.db");
-        drop(Db::open(Some(&path), &Config::new(), 1).unwrap());
-        // SQLite cannot parse the last entry, and then reports the file as damaged.
-        let sqlite = rusqlite::Connection::open(&path).unwrap();
-        sqlite
-            .execute_batch(
-                "PRAGMA writable_schema = on;
-                 INSERT INTO sqlite_schema VALUES ('table', 'wrong', 'wrong', 0, 'CREATE nothing');",
-            )
-            .unwrap();
-        drop(sqlite);
-        let opened = Db::open(Some(&path), &Config::new(), 1);
-        assert_eq!(opened.is_ok(), IS_BUILT, "only the btree engine opens it");
     }
 
     #[test]

@@ -142,6 +142,9 @@ pub(super) fn set_up(
             return Ok(false);
         }
         check_format(db, config)?;
+        if !config.file.damaged {
+            db.check_list_of_tables()?;
+        }
         // The length of the WAL depends on the limit. An error is ignored here, because it occurs
         // again where the limit is used.
         let _ = db.read_limit();

@@ -36,6 +36,13 @@ impl BtreeConnection {
         Ok((root != 0).then_some(Catalogue { here, root }))
     }
 
+    /// Returns `true` if every row of SQLite's list of tables could be decoded and agrees with its
+    /// SQL text.
+    pub(in crate::backend) fn list_is_plain(&self, db: &Db) -> Result<bool> {
+        let (_here, _) = self.begin_list_operation(db)?;
+        Ok(self.list.borrow().is_plain)
+    }
+
     /// Returns the integers that the table kvstore_meta contains under these names; `None` for a
     /// name without an integer. The outer `None` means that SQL must read the table.
     pub(in crate::backend) fn meta<const N: usize>(

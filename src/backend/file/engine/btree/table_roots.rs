@@ -25,7 +25,8 @@ pub(super) struct TableList {
     /// Epoch (upper 32 bits) and schema cookie (lower 32 bits) for which the other fields are
     /// valid; 0 if they are not valid yet.
     pub(super) stamp: u64,
-    /// Whether every row of the list could be decoded. If not, only `stamp` is valid.
+    /// Whether every row of the list could be decoded and agrees with its SQL text. If not, only
+    /// `stamp` is valid.
     pub(super) is_plain: bool,
     /// Entries of the families. The key is the part of the table names after the colon, in lower
     /// case, because SQLite's names ignore ASCII case.
@@ -52,8 +53,7 @@ pub(super) struct Listed {
 }
 
 impl TableList {
-    /// Returns the content for a list of which a row cannot be decoded, so that SQL must read the
-    /// list.
+    /// Returns the content for a list that SQL must read. SQL fails if the list is damaged.
     pub(super) fn not_understood(stamp: u64) -> TableList {
         TableList { stamp, ..TableList::default() }
     }
@@ -69,7 +69,7 @@ impl TableList {
         while there {
             room = room.checked_sub(1).ok_or_else(scan::in_circles)?;
             let rowid = cursor.rowid()?;
-            let Some(row) = ListRow::of(cursor.record()?) else {
+            let Some(row) = ListRow::of(cursor.record()?).filter(ListRow::agrees_with_its_sql) else {
                 return Ok(TableList::not_understood(stamp));
             };
             match row.kind {
@@ -153,6 +153,25 @@ impl<'r> ListRow<'r> {
         // The index of a constraint has no SQL text.
         let sql = text(&mut columns).unwrap_or_default();
         Some(ListRow { kind, name, table, root, sql })
+    }
+
+    /// Returns `true` if the SQL text of a table or view creates what the other columns state, or if
+    /// the row is for an index or a trigger. SQLite makes the same comparison when it reads the
+    /// list. Without it, a table whose name is damaged would count as missing.
+    fn agrees_with_its_sql(&self) -> bool {
+        let rest = match self.kind {
+            "table" => ["CREATE TABLE ", "CREATE VIRTUAL TABLE "]
+                .iter()
+                .find_map(|start| self.sql.strip_prefix(start)),
+            "view" => self.sql.strip_prefix("CREATE VIEW "),
+            "index" | "trigger" => return true,
+            _ => None,
+        };
+        let Some(rest) = rest else { return false };
+        let quoted = rest.starts_with('"').then(|| schema::quote(self.name));
+        let name = quoted.as_deref().unwrap_or(self.name);
+        let after = rest.strip_prefix(name).and_then(|rest| rest.chars().next());
+        self.name == self.table && after.is_some_and(|next| next == '(' || next.is_ascii_whitespace())
     }
 
     /// Returns `true` if the row is for the table or view of this name, or for an index of that
