@@ -81,6 +81,11 @@ def test_late_ack_works_if_message_was_not_taken_again(store: kvstore.Store, clo
         message.ack()
 
 
+def test_visibility_of_zero_is_refused_without_naming_forever(store: kvstore.Store) -> None:
+    with pytest.raises(ValueError, match=r"^visibility must be positive, not 0$"):
+        Queue(store, "jobs", visibility=0)
+
+
 def test_extend_prolongs_visibility(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", visibility=30)
     jobs.put("a")

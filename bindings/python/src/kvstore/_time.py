@@ -81,9 +81,8 @@ def ttl_ms(ttl: Duration, what: str = "ttl") -> int:
         return 0
     ms = rounded_ms(ttl, what)
     if ms <= 0:
-        raise ValueError(
-            f"{what} must be positive, not {ttl!r}: for no TTL, use kvstore.FOREVER; to remove a key, call delete()"
-        )
+        advice = ": for no TTL, use kvstore.FOREVER; to remove a key, call delete()" if what == "ttl" else ""
+        raise ValueError(f"{what} must be positive, not {ttl!r}{advice}")
     return ms
 
 
