@@ -54,8 +54,8 @@ impl Db {
         let page_size = self.page_size()?;
         if let Some(bytes) = os::file_size_limit() {
             // Otherwise commits could fill the WAL with pages that no checkpoint may copy.
-            let pages = (bytes / page_size.max(1)).clamp(1, u64::from(u32::MAX - 1));
-            self.read_number(&format!("PRAGMA max_page_count = {pages}"))?;
+            let most = u32::try_from(bytes / page_size.max(1)).unwrap_or(u32::MAX);
+            self.limit_pages(most.min(u32::MAX - 1).max(pages))?;
         }
         if has_wal && let Ok(wal) = OsFile::open(&sibling(path, "-wal"), true, false) {
             os::reserve_least_wal(&wal, page_size, pages.into());

@@ -139,6 +139,16 @@ impl Db {
         })
     }
 
+    /// Sets the maximum number of pages of the database, which must not be below its number of
+    /// pages.
+    pub(super) fn limit_pages(&self, pages: u32) -> Result<()> {
+        if let Some(btree) = &self.btree {
+            btree.limit_pages(pages);
+            return Ok(());
+        }
+        self.read_number(&format!("PRAGMA max_page_count = {pages}")).map(drop)
+    }
+
     /// Sets the length, in bytes, to which SQLite truncates a longer WAL file when the WAL starts
     /// over.
     pub(super) fn limit_wal(&self, bytes: u64) -> Result<()> {

@@ -95,6 +95,7 @@ impl BtreeConnection {
         is_writing() -> bool;
         journal_mode() -> Option<JournalMode>;
         limit_journal(u64) -> ();
+        limit_pages(u32) -> ();
         list_is_plain(&Db) -> Result<bool>;
         yield_to_sql(&Connection) -> Result<()>;
         marks(&Db) -> Result<(i32, i32)>;

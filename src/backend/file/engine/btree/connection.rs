@@ -111,6 +111,11 @@ impl BtreeConnection {
         self.tree.limit_journal(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
+    /// Sets the maximum number of pages of the database.
+    pub(in crate::backend) fn limit_pages(&self, pages: u32) {
+        self.tree.limit_pages(pages);
+    }
+
     /// Returns the size of a page of the database, in bytes. Correct only after the connection has
     /// read from the file.
     pub(in crate::backend) fn page_size(&self) -> u64 {

@@ -127,6 +127,7 @@ unsafe extern "C" {
     pub(super) fn sqlite3PagerGetData(page: *mut DbPage) -> *mut c_void;
     pub(super) fn sqlite3PagerUnrefNotNull(page: *mut DbPage);
     pub(super) fn sqlite3PagerGetJournalMode(pager: *mut Pager) -> c_int;
+    pub(super) fn sqlite3PagerMaxPageCount(pager: *mut Pager, pages: u32) -> u32;
     pub(super) fn sqlite3PagerJournalSizeLimit(pager: *mut Pager, bytes: i64) -> i64;
     pub(super) fn sqlite3PagerWalCallback(pager: *mut Pager) -> c_int;
     pub(super) fn sqlite3BtreeTxnState(btree: *mut Btree) -> c_int;

@@ -138,6 +138,13 @@ impl Tree {
         unsafe { raw::sqlite3PagerJournalSizeLimit(raw::sqlite3BtreePager(self.btree.as_ptr()), bytes) };
     }
 
+    /// Sets the maximum number of pages of the database, which must not be below its number of
+    /// pages.
+    pub(super) fn limit_pages(&self, pages: u32) {
+        // SAFETY: the tree of an open connection has a pager.
+        unsafe { raw::sqlite3PagerMaxPageCount(raw::sqlite3BtreePager(self.btree.as_ptr()), pages) };
+    }
+
     /// Returns the journal mode; `None` if it is neither WAL nor DELETE. Correct only after the
     /// connection has read from the file.
     pub(super) fn journal_mode(&self) -> Option<JournalMode> {
