@@ -1167,8 +1167,8 @@ int kvstore_cf_put(KVColumnFamily *cf, const void *pKey, int nKey, const void *p
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param ppValue Receives a copy of the value, followed by a NUL byte; not NULL even if the value
- *   is empty. Free it with kvstore_free. NULL if the call fails, but unchanged if the call is wrong
- *   (an invalid argument, or KVSTORE_MISUSE).
+ *   is empty. Free it with kvstore_free. NULL if the call fails, but unchanged after
+ *   KVSTORE_ERROR and KVSTORE_MISUSE.
  * @param pnValue Receives the length of the value, without the NUL byte. If the call fails: 0, or
  *   unchanged as `*ppValue` is.
  *

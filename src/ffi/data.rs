@@ -103,8 +103,8 @@ where
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param ppValue Receives a copy of the value, followed by a NUL byte; not NULL even if the value
-///   is empty. Free it with kvstore_free. NULL if the call fails, but unchanged if the call is wrong
-///   (an invalid argument, or KVSTORE_MISUSE).
+///   is empty. Free it with kvstore_free. NULL if the call fails, but unchanged after
+///   KVSTORE_ERROR and KVSTORE_MISUSE.
 /// @param pnValue Receives the length of the value, without the NUL byte. If the call fails: 0, or
 ///   unchanged as `*ppValue` is.
 ///
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn kvstore_cf_get(
 
 /// Looks up a key. Writes a copy of its value and the length to the outputs, and returns the expiry
 /// time of the key. If the key is missing or expired, fails with `Missing`. If it fails, writes NULL
-/// and 0, but leaves the outputs unchanged if the call is wrong.
+/// and 0, but leaves the outputs unchanged if the call is wrong (`Error`, `Misuse`).
 pub(super) unsafe fn get(
     family: &Family,
     p_key: *const c_void,
@@ -153,7 +153,7 @@ pub(super) unsafe fn get(
         unsafe { (key(p_key, n_key)?, output(pp_value, "ppValue")?, output(pn_value, "pnValue")?) };
     let mut copy = Copied::none();
     let found = family.copy_value(key, &mut copy);
-    if !found.as_ref().is_err_and(|e| e.kind() == ErrorKind::Misuse) {
+    if !found.as_ref().is_err_and(|e| matches!(e.kind(), ErrorKind::Error | ErrorKind::Misuse)) {
         p_value.set(std::ptr::null_mut());
         n_value.set(0);
     }
