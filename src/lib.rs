@@ -167,6 +167,7 @@ pub(crate) use fork::{INHERITED, generation as fork_generation};
 pub use hint::Hint;
 pub use info::{FamilyInfo, FamilySizes, ServerInfo, ServerSizes, StoreInfo};
 pub(crate) use location::path_of;
+pub(crate) use memory::Destination;
 pub use options::{Eviction, PutOptions, SizeLimit};
 pub use recovery::{Loss, RecoverEvent, RecoverReport, recover};
 #[cfg(feature = "encryption")]

@@ -1,6 +1,7 @@
-//! Memory allocation for data of any length, such as values. If memory is exhausted, these
-//! functions return an error, while the normal growth of Rust's collections would abort the
-//! process.
+//! Memory for data of any length, such as values. If memory is exhausted, the functions here return
+//! an error, while the normal growth of Rust's collections would abort the process.
+
+use std::mem::MaybeUninit;
 
 use crate::error::{Error, Result};
 
@@ -42,6 +43,22 @@ pub(crate) fn copy_of(bytes: &[u8]) -> Result<Vec<u8>> {
     })?;
     copy.extend_from_slice(bytes);
     Ok(copy)
+}
+
+/// Memory into which a read copies a value, without another copy in between. If the read fails, any
+/// of the memory may have been written.
+pub(crate) trait Destination {
+    /// Returns the memory for a value of `length` bytes. If it is shorter, only the beginning of
+    /// the value is copied. A read that finds a value calls this once, before it copies anything.
+    fn room(&mut self, length: usize) -> Result<&mut [MaybeUninit<u8>]>;
+
+    /// Copies `value` and returns its length.
+    fn copy(&mut self, value: &[u8]) -> Result<usize> {
+        for (to, byte) in self.room(value.len())?.iter_mut().zip(value) {
+            to.write(*byte);
+        }
+        Ok(value.len())
+    }
 }
 
 #[cfg(test)]

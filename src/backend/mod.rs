@@ -9,7 +9,6 @@
 
 mod batch_write;
 mod chunk;
-mod destination;
 mod dispatch;
 mod due;
 mod file;
@@ -20,7 +19,6 @@ mod transaction;
 
 pub(crate) use batch_write::BatchWrite;
 pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
-pub(crate) use destination::Destination;
 pub(crate) use dispatch::Db;
 pub(crate) use due::{Due, KEYS_PER_STEP};
 pub(crate) use file::{

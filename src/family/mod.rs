@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::backend::{Db, Destination, Found, Tables, Times};
+use crate::backend::{Db, Found, Tables, Times};
 use crate::config::check_key;
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, Ttl};
 use crate::hint::Hint;
-use crate::memory;
+use crate::memory::{self, Destination};
 use crate::options::PutOptions;
 use crate::session::Session;
 pub use iter::{Cursor, Direction, Entry, EntryBatch, Iter};

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use super::codes::NO_TTL;
 use super::errmsg::NO_SUCH_KEY;
-use crate::backend::Destination;
-use crate::{Error, Expiry, Family, Hint, MAX_KEY_SIZE, MAX_VALUE_SIZE};
+use crate::{Destination, Error, Expiry, Family, Hint, MAX_KEY_SIZE, MAX_VALUE_SIZE};
 
 /// Reason why a C call failed.
 #[derive(Debug)]

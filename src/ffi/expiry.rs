@@ -11,8 +11,7 @@ use super::conditional::give_flag;
 use super::data::on_family;
 use super::errmsg::NO_TTLS;
 use super::types::{KVColumnFamily, KVStore};
-use crate::backend::Destination;
-use crate::{ExpiryCondition, Family};
+use crate::{Destination, ExpiryCondition, Family};
 
 /// Changes the expiry time of a live key of the default family. The value stays unchanged.
 ///

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::Db;
 use crate::backend::file::Tables;
-use crate::backend::{BatchWrite, Chunk, Destination, Found, Removals, Scan, TimeEntry, Times};
+use crate::backend::{BatchWrite, Chunk, Found, Removals, Scan, TimeEntry, Times};
 use crate::error::Result;
 use crate::expiry::{Expiry, ExpiryCondition};
+use crate::memory::Destination;
 use crate::options::PutOptions;
 
 /// Calls the method `$call` on the content of a family, to read it. With `on a server`, calls

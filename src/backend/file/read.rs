@@ -4,9 +4,10 @@ use super::chunk_builder::{Filling, copy};
 use super::engine::{Engine, Head, RowView, Step, TimeIndex, from_time};
 use super::error::damaged;
 use super::write::Contents;
-use crate::backend::{Chunk, Destination, Found, Scan, TimeEntry, Times, TransactionState};
+use crate::backend::{Chunk, Found, Scan, TimeEntry, Times, TransactionState};
 use crate::error::Result;
 use crate::expiry::Expiry;
+use crate::memory::Destination;
 
 /// Result of one read of the row of a key: the key has no row, a live row or an expired row. `R` is
 /// the result of the visitor for a live row, `V` the visitor.

@@ -232,10 +232,11 @@ fn make_ready(
         // One of them may have encrypted or decrypted the file since it was read.
         until_free(config, || db.is_ours())?;
     }
-    watch(db, config, has_wal);
     if !config.read_only {
+        // Before `watch`: this reads, and an idle handle that has not been used keeps no snapshot.
         until_free(config, || db.begin_reserving(has_wal))?;
     }
+    watch(db, config, has_wal);
     Ok(())
 }
 

@@ -15,11 +15,12 @@ use super::integrity::Found;
 use super::quota::Removed;
 use super::schema::Tables;
 use super::write::Contents;
-use crate::backend::{Destination, Due, Found as Lookup, Removals, Times, TransactionState};
+use crate::backend::{Due, Found as Lookup, Removals, Times, TransactionState};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
 use crate::hint::Hint;
+use crate::memory::Destination;
 use crate::options::SizeLimit;
 
 /// Mode of a write that runs in a transaction of its own: whether it is repeated when the disk is

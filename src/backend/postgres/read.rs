@@ -21,10 +21,11 @@ use super::session::Again;
 use super::write::size::check_keys;
 use super::write::sql::{Text, live, ms, with_family};
 use super::write::{Contents, before, check_key, column, count, from};
-use crate::backend::{Chunk, Destination, Found, Limits, Scan, TimeEntry, Times};
+use crate::backend::{Chunk, Found, Limits, Scan, TimeEntry, Times};
 use crate::clock::unix_ms;
 use crate::error::Result;
 use crate::expiry::Expiry;
+use crate::memory::Destination;
 
 // Outside a transaction of the caller, the start of the transaction decides whether a row is
 // expired. Inside one, the arrival of the statement decides, because the transaction may have begun

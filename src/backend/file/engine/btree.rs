@@ -48,12 +48,13 @@ use tree::Order;
 use super::interface::{Engine, dangling, out_of_order, wrong_type};
 use super::row::{Head, LargeValues, Row, RowView, Step, TimeIndex};
 use super::sql::SqlEngine;
+use crate::backend::Scan;
 use crate::backend::file::chunk_builder::Filling;
 use crate::backend::file::connection::Db;
 use crate::backend::file::error::damaged;
 use crate::backend::file::schema::{Tables, no_longer_exists};
-use crate::backend::{Destination, Scan};
 use crate::error::{Error, Result};
+use crate::memory::Destination;
 
 /// Whether this build has the `btree` engine. The same constant in `no_btree.rs` is `false`.
 pub(in crate::backend::file) const IS_BUILT: bool = true;

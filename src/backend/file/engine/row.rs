@@ -1,9 +1,9 @@
 //! Rows and positions in the tables of a family.
 
-use crate::backend::Destination;
 use crate::backend::file::error::damaged;
 use crate::backend::file::schema::Tables;
 use crate::error::{Error, Result};
+use crate::memory::Destination;
 
 /// Columns of a data row other than its key and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,11 +9,12 @@ use rusqlite::{CachedStatement, Row as SqlRow, ToSql, ffi};
 use super::interface::{Engine, dangling, out_of_order, wrong_type};
 use super::row::{Head, LargeValues, Row, RowView, Step, TimeIndex};
 use super::statements::TimeStatements;
+use crate::backend::Scan;
 use crate::backend::file::connection::Db;
 use crate::backend::file::error::{is_missing_table, translate};
 use crate::backend::file::schema::{Tables, no_longer_exists};
-use crate::backend::{Destination, Scan};
 use crate::error::{Error, Result};
+use crate::memory::Destination;
 
 /// Storage engine that uses SQL statements only.
 #[derive(Clone, Copy)]
