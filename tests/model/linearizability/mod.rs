@@ -28,8 +28,8 @@ const FILE: &str = "KVSTORE_TEST_FILE";
 const FOLDER: &str = "KVSTORE_TEST_FOLDER";
 const OFFSET: &str = "KVSTORE_TEST_CLOCK_OFFSET";
 const SECONDS: &str = "KVSTORE_TORTURE_SECONDS";
-/// Number of operations that a run must have. On a busy machine a run is repeated with more time.
-const LEAST_OPERATIONS: usize = 100;
+/// Number of operations that a run must exceed. On a busy machine a run is repeated with more time.
+const TOO_FEW: usize = 100;
 /// Time for the processes to open their handles before the run begins, in nanoseconds.
 const SETTING_UP: i64 = 50_000_000;
 
@@ -62,7 +62,7 @@ fn run_with(
 /// and with more time if they are too few.
 fn with_enough_time(mut run: impl FnMut(i64) -> usize) {
     let mut nanoseconds = nanoseconds();
-    while run(nanoseconds) < LEAST_OPERATIONS {
+    while run(nanoseconds) <= TOO_FEW {
         nanoseconds *= 4;
         assert!(nanoseconds < 100_000_000_000, "so little work shows nothing");
     }
