@@ -23,7 +23,7 @@ impl Db {
         {
             return Ok(());
         }
-        self.read_number("SELECT 1 FROM sqlite_schema LIMIT 1").map(drop)
+        self.read_schema()
     }
 
     /// Creates a family, inside a write transaction. Returns `false` if the family exists already.

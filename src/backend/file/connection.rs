@@ -252,6 +252,12 @@ impl Db {
         {
             return btree.read_first();
         }
+        self.read_schema()
+    }
+
+    /// Makes SQLite read its list of tables, unless its copy is current. Fails if the list is
+    /// damaged.
+    pub(super) fn read_schema(&self) -> Result<()> {
         self.read_number("SELECT 1 FROM sqlite_schema LIMIT 1").map(drop)
     }
 

@@ -132,19 +132,34 @@ fn find(tree: &tree::Tree, cursor: &mut TreeCursor, key: &[u8]) -> Result<bool> 
     Ok(tree.seek(cursor, |sought| record::key_row(sought, key, None))? == Ordering::Equal)
 }
 
+/// Runs `f` with a cursor at the row of a large value. Fails if there is no large value with this
+/// id.
+fn at_large_value<R>(
+    operation: &BtreeOperation<'_>,
+    tables: &Tables,
+    id: i64,
+    f: impl FnOnce(&mut TreeCursor) -> Result<R>,
+) -> Result<R> {
+    let root = operation.roots.blob;
+    if root == 0 {
+        return Err(dangling(tables));
+    }
+    operation.with(
+        root,
+        Order::Rowid,
+        |_, cursor| {
+            if cursor.seek_rowid(id)? { f(cursor) } else { Err(dangling(tables)) }
+        },
+    )
+}
+
 impl LargeValues for BtreeOperation<'_> {
     fn read(&self, tables: &Tables, id: i64, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
         self.blob(tables, id, visit)
     }
 
     fn copy(&self, tables: &Tables, id: i64, to: &mut dyn Destination) -> Result<usize> {
-        if self.roots.blob == 0 {
-            return Err(dangling(tables));
-        }
-        self.with(self.roots.blob, Order::Rowid, |_, cursor| {
-            if !cursor.seek_rowid(id)? {
-                return Err(dangling(tables));
-            }
+        at_large_value(self, tables, id, |cursor| {
             let (start, size) = cursor.start_of_record()?;
             let value = record::large_value(start, size).map_err(|why| not_a_row(tables, why))?;
             let room = to.room(value.len())?;
@@ -249,13 +264,7 @@ impl Engine for BtreeOperation<'_> {
     }
 
     fn blob<R>(&self, tables: &Tables, id: i64, visit: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        if self.roots.blob == 0 {
-            return Err(dangling(tables));
-        }
-        self.with(self.roots.blob, Order::Rowid, |_, cursor| {
-            if !cursor.seek_rowid(id)? {
-                return Err(dangling(tables));
-            }
+        at_large_value(self, tables, id, |cursor| {
             let record = cursor.record()?;
             let value = record::large_value(record, record.len()).map_err(|why| not_a_row(tables, why))?;
             Ok(visit(record.get(value).unwrap_or_default()))
@@ -300,13 +309,7 @@ impl Engine for BtreeOperation<'_> {
     }
 
     fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()> {
-        if self.roots.blob == 0 {
-            return Err(dangling(tables));
-        }
-        self.with(self.roots.blob, Order::Rowid, |_, cursor| {
-            if !cursor.seek_rowid(id)? {
-                return Err(dangling(tables));
-            }
+        at_large_value(self, tables, id, |cursor| {
             self.with_record(value.len(), |record| {
                 record::blob_row(record, value);
                 cursor.put_rowid(id, record)

@@ -12,8 +12,7 @@ use crate::error::Result;
 /// form of each table. Stores the result in `tables.roots`, for `epoch` and the schema cookie that
 /// the transaction sees.
 pub(super) fn look_closely(db: &Db, tables: &Tables, epoch: u32) -> Result<()> {
-    // A read by SQL makes SQLite check whether its copy of the schema is current.
-    db.read_number("SELECT 1 FROM sqlite_schema LIMIT 1")?;
+    db.read_schema()?;
     let cookie = db.read_number("PRAGMA schema_version")?;
     let stamp = u64::from(epoch) << 32 | (cookie.cast_unsigned() & 0xffff_ffff);
     let mut pages = [0; 5];
