@@ -1,9 +1,9 @@
 /* complete(module), a function of the extension module: adds the Python types of rows.c and handles.c and the
- * functions of values.c, blocks.c and waits.c. _native.py calls it in each interpreter, because cffi creates one module whose
- * contents the other interpreters copy, while Python objects end with their interpreter. It is a Python
- * function, so it runs in the calling interpreter; a C function, which cffi calls without the GIL, would run
- * in the main interpreter before CPython 3.12 (PyGILState_Ensure). For the same reason, no static variable
- * here or in those files may hold a Python object. Stable ABI only. */
+ * functions of values.c, blocks.c and waits.c. _native.py calls it in each interpreter, because cffi creates one
+ * module whose contents the other interpreters copy, while Python objects end with their interpreter. It is a Python
+ * function, so it runs in the calling interpreter; a C function, which cffi calls without the GIL, would run in the
+ * main interpreter before CPython 3.12 (PyGILState_Ensure). For the same reason, no static variable here or in those
+ * files may hold a Python object. Stable ABI only. */
 
 /* Sets an attribute and takes over the reference. -1: an exception, also if object is NULL. */
 static int module_put(PyObject *module, const char *name, PyObject *object)

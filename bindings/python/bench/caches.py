@@ -139,10 +139,10 @@ PLAIN_CALLS: dict[str, Callable[[Any, int], object]] = {
 def compare(title: str, caches: dict[str, Any], calls: dict[str, Callable[[Any, int], object]], given: Any) -> None:
     for cache in caches.values():
         for number in range(ROWS):
-            set_row(cache, f"row:{number}", SHORT)
+            cache.set(f"row:{number}", SHORT, TTL)
         for number in range(10):
-            set_row(cache, f"long:{number}", LONG)
-        set_row(cache, "counter", 1 if title == "Django" else "1")
+            cache.set(f"long:{number}", LONG, TTL)
+        cache.set("counter", 1 if title == "Django" else "1", TTL)
     times: dict[tuple[str, str], list[float]] = {}
     for _ in range(given.rounds):
         for call, run in calls.items():
@@ -155,13 +155,6 @@ def compare(title: str, caches: dict[str, Any], calls: dict[str, Callable[[Any, 
     print(f"\n| {title} | {' | '.join(caches)} |\n|---|{'--:|' * len(caches)}")
     for call in calls:
         print(f"| {call} | {' | '.join(f'{statistics.median(times[call, name]):.0f}' for name in caches)} |")
-
-
-def set_row(cache: Any, key: str, value: Any) -> None:
-    try:
-        cache.set(key, value, TTL)
-    except TypeError:
-        cache.set(key, value, ex=TTL)
 
 
 if __name__ == "__main__":

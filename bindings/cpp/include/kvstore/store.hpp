@@ -123,8 +123,9 @@ public:
     ///   of a 32-byte key, opening is faster.
     /// @param with Configuration.
     /// @throws error As store(path, with); also errc::auth_failed (the password is wrong, or
-    ///   only_encrypted is set and the store is not encrypted; nothing is changed), errc::error (the password is empty, the store would be in memory, or this
-    ///   build does not support encryption), errc::busy (an unencrypted store is open elsewhere).
+    ///   only_encrypted is set and the store is not encrypted; nothing is changed),
+    ///   errc::error (the password is empty, the store would be in memory, or this build does not
+    ///   support encryption), errc::busy (an unencrypted store is open elsewhere).
     [[nodiscard]] static store open_encrypted(const std::string& path, bytes_view password,
                                               const config& with = {}) {
         return try_open_encrypted(path, password, with).value();
