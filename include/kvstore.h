@@ -1432,9 +1432,11 @@ int kvstore_cf_ttl_remaining(KVColumnFamily *cf, const void *pKey, int nKey, int
  * @param pnDeleted Receives the number of keys removed, without those that a get, exists or ttl
  *   call of this handle found expired before. May be NULL.
  *
- * The keys are removed in transactions of at most 256 keys, between which other connections can
- * write; inside a transaction, all in that one. After a failure, keys that earlier transactions
- * removed stay removed.
+ * The keys are removed in transactions of at most `walPages` keys, at least 256 and at most 4096
+ * (256 with KVSTORE_SMALL). A transaction ends earlier after about 50 ms, and after 2 ms if another
+ * handle or thread waits to write; the purge then pauses for up to 10 ms. Inside a transaction, all
+ * keys are removed in that one. After a failure, keys that earlier transactions removed stay
+ * removed. The list of keys to remove needs up to 4 MiB of memory (256 KiB with KVSTORE_SMALL).
  *
  * Errors: KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
@@ -2051,8 +2053,8 @@ int kvstore_cf_count_live(KVColumnFamily *cf, int64_t *pnCount);
  *   NULL.
  * @param pMore Receives 1 if expired keys are left, otherwise 0. May be NULL.
  *
- * The keys are removed in transactions of at most 256 keys; inside a transaction, all in that one.
- * After a failure, keys that earlier transactions removed stay removed.
+ * Transactions and memory: as kvstore_purge_expired. After a failure, keys that earlier
+ * transactions removed stay removed.
  *
  * If nothing has expired, no family is examined, however many there are, unless another connection
  * has committed since this handle examined them last. The time limit may end that examination:
@@ -2093,8 +2095,8 @@ int kvstore_cf_purge_before(KVColumnFamily *cf, int64_t cutoff_ms, int64_t *pnDe
  * @param interval_ms Interval in milliseconds, at least 1.
  * @param max_keys Maximum number of keys to remove each time; 0: no limit.
  *
- * A write through this handle waits for the cleaner at most as long as the removal of 256 keys
- * takes. While a transaction is open on this handle, the cleaner does nothing.
+ * A call on this handle waits for the cleaner for some milliseconds at most. While a transaction is
+ * open on this handle, the cleaner does nothing.
  *
  * The cleaner has a connection of its own. kvstore_close stops it.
  *
@@ -2187,8 +2189,7 @@ int kvstore_cf_write_time(KVColumnFamily *cf, const void *pKey, int nKey, int64_
  * @param max_age_ms Maximum age in milliseconds, at least 0.
  * @param pnDeleted Receives the number of live keys among the removed ones. May be NULL.
  *
- * The keys are removed in transactions of at most 256 keys, each of which removes rows and index
- * entries together; inside a transaction, all in that one. After a failure, keys that earlier
+ * Transactions and memory: as kvstore_purge_expired. After a failure, keys that earlier
  * transactions removed stay removed.
  *
  * Errors: KVSTORE_ERROR (the family does not record write times, `max_age_ms` is negative, or `kv`

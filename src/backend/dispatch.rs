@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::file::{self, Disagreement, FileIdentity, OpenHandle, Report, Tables};
+use super::file::{self, Disagreement, FileIdentity, OpenHandle, RemovalList, Report, Tables};
 #[cfg(feature = "remote")]
 use super::postgres;
-use super::{Due, Removals, TransactionState};
+use super::{Due, Removals, StepLimits, TransactionState};
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
 use crate::error::{Error, Result};
@@ -434,26 +434,27 @@ impl Db {
         call!(self, |db| db.due(now_ms, max, in_time), on a server db.due(max))
     }
 
-    /// Removes up to `max` expired keys of the families in `due`, earliest expiry time first, in
-    /// one transaction. Returns the number of removed keys. A server removes expired keys of all
-    /// families, and ignores all arguments except `max`.
-    ///
-    /// Ends early when `in_time` returns `false`, but always removes some keys, if any are expired.
-    /// `in_haste`: if a checkpoint is due after the commit, it is left to the next write, unless it
-    /// is overdue.
+    /// Runs one step of a purge of the families in `due`: removes keys that are expired at `now_ms`,
+    /// earliest expiry time first. Call it again with the same list, which the first call makes. A
+    /// server removes expired keys of all families, and uses only `limits.max`.
     pub(crate) fn purge_due(
         &mut self,
         due: &Due,
         now_ms: i64,
-        max: usize,
-        in_haste: bool,
-        in_time: &dyn Fn() -> bool,
+        list: &mut RemovalList,
+        limits: &StepLimits<'_>,
     ) -> Result<Removals> {
         call!(
             self,
-            |db| db.purge_families(due, now_ms, max, in_haste, in_time),
-            on a server db.write(|db| db.purge_all(max).map(|n| Removals { entries: n, counted: n }))
+            |db| db.purge(&due.families, now_ms, now_ms, list, limits),
+            on a server db.write(|db| db.purge_all(limits.max))
         )
+    }
+
+    /// Returns two counters that advance while connections to the file write, or wait for the write
+    /// lock; `None` if that cannot be seen.
+    pub(crate) fn activity(&self) -> Option<(u32, u32)> {
+        in_a_file!(self, activity(), else None)
     }
 
     /// Removes up to `max` keys that are expired at `now_ms`, of all families, earliest expiry time

@@ -4,10 +4,6 @@ use std::sync::Arc;
 
 use super::Tables;
 
-/// Maximum number of keys that one transaction of a purge or sweep removes. Between two
-/// transactions, other connections can write.
-pub(crate) const KEYS_PER_STEP: usize = 256;
-
 /// Families that contain expired rows: the result of [`Db::due`](super::Db::due).
 #[derive(Debug)]
 pub(crate) struct Due {

@@ -20,13 +20,13 @@ mod transaction;
 pub(crate) use batch_write::BatchWrite;
 pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
 pub(crate) use dispatch::Db;
-pub(crate) use due::{Due, KEYS_PER_STEP};
+pub(crate) use due::Due;
 pub(crate) use file::{
-    DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, OpenHandle, Report, Tables, is_at,
-    is_without_space, make_like, moved_away, note_fork, read_exact_at, rename_new, sqlite_version,
-    start_thread, sync_directory, sync_file,
+    DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, OpenHandle, RemovalList, Report,
+    Tables, is_at, is_without_space, make_like, moved_away, note_fork, read_exact_at, rename_new,
+    sqlite_version, start_thread, sync_directory, sync_file,
 };
 #[cfg(feature = "remote")]
 use file::{Mortal, watch_forks};
-pub(crate) use operation::{Found, Removals, Scan, TimeEntry, Times};
+pub(crate) use operation::{Found, Removals, Scan, StepLimits, TimeEntry, Times};
 pub(crate) use transaction::TransactionState;

@@ -45,6 +45,32 @@ pub(crate) struct Removals {
     /// Number of removed keys that the operation reports to its caller. For a purge: those that no
     /// read had noted as expired before. For a sweep: those that were live.
     pub(crate) counted: u64,
+    /// Whether another writer waits for the end of the step. The caller should pause before the next
+    /// one ([`Session::let_others_write`](crate::session::Session::let_others_write)).
+    pub(crate) others_wait: bool,
+    /// Whether other clients are removing or writing all keys that are left. Only on a server.
+    pub(crate) left_to_others: bool,
+}
+
+impl Removals {
+    /// Result of a step on a server, which skips keys that other clients are removing or writing.
+    #[cfg(feature = "remote")]
+    pub(crate) fn on_server(entries: u64, counted: u64) -> Removals {
+        Removals { entries, counted, others_wait: false, left_to_others: entries == 0 }
+    }
+}
+
+/// Limits of one step of a purge or of a sweep.
+pub(crate) struct StepLimits<'f> {
+    /// Maximum number of keys that the whole operation may still remove. One step can remove fewer.
+    pub(crate) max: usize,
+    /// Whether the operation has a time limit. Then a step removes few keys between two calls of
+    /// `in_time`, and a checkpoint that becomes due is left to the next write, unless it is overdue.
+    pub(crate) has_time_limit: bool,
+    /// Returns `false` after the time limit.
+    pub(crate) in_time: &'f dyn Fn() -> bool,
+    /// Returns `true` while a thread waits for the handle.
+    pub(crate) waited_for: &'f dyn Fn() -> bool,
 }
 
 /// Entry of the expiry index or of the index of write times: the time, in milliseconds since the

@@ -1,6 +1,6 @@
 //! Purge of one family, in steps.
 
-use crate::backend::KEYS_PER_STEP;
+use crate::backend::RemovalList;
 use crate::error::Result;
 use crate::family::Family;
 
@@ -20,7 +20,8 @@ impl Family {
     /// Removes all expired keys of this family. Returns their number.
     ///
     /// The cost depends on the number of expired keys, not on the size of the family. The work is
-    /// done in transactions of at most 256 keys, or in the open transaction. Keys that a `get`,
+    /// done in transactions of at most 4096 keys, or in the open transaction. A transaction ends
+    /// early when another handle or thread waits to write. Keys that a `get`,
     /// `exists` or `ttl` of this handle found expired before are removed but not counted. On a
     /// server, keys that other clients are removing or writing are skipped.
     /// [`Store::purge_step`](crate::Store::purge_step) purges all families.
@@ -65,20 +66,24 @@ impl Family {
     }
 
     fn purge(&self, last_ms: i64, max_keys: u64) -> Result<PurgeStep> {
-        let now_ms = self.session().clock.now_ms();
-        let (mut deleted, mut others_have_the_rest) = (0, false);
+        let session = self.session();
+        let now_ms = session.clock.now_ms();
+        let (mut deleted, mut left_to_others) = (0, false);
+        let (tables, mut list) = (self.shared_tables(), RemovalList::default());
         loop {
             // This read needs no lock on the file if nothing has expired.
-            let more = self.session().with(|db| db.has_expired(self.tables(), last_ms, now_ms))?;
+            let more =
+                !list.is_empty() || session.with(|db| db.has_expired(self.tables(), last_ms, now_ms))?;
             let left = max_keys.saturating_sub(deleted);
-            if !more || left == 0 || others_have_the_rest {
+            if !more || left == 0 || left_to_others {
                 return Ok(PurgeStep { deleted, more });
             }
-            let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
-            let step = self.session().write(|db| db.purge(self.tables(), last_ms, now_ms, max))?;
-            self.session().counters.ttl_purged.add(step.counted);
+            let step = session.removal_step(left, None, |db, limits| {
+                db.purge(&tables, last_ms, now_ms, &mut list, limits)
+            })?;
+            session.counters.ttl_purged.add(step.counted);
             deleted += step.counted;
-            others_have_the_rest = step.entries == 0;
+            left_to_others = step.left_to_others;
         }
     }
 }

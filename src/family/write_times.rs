@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::KEYS_PER_STEP;
+use crate::backend::RemovalList;
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::family::purge::PurgeStep;
@@ -53,7 +53,7 @@ impl Family {
     /// Removes every key written more than `max_age` ago, live or expired. Returns the number of
     /// live keys removed.
     ///
-    /// The work is done in transactions of at most 256 keys, or in the open transaction.
+    /// The work is divided into transactions as by [`purge_expired`](Family::purge_expired).
     ///
     /// # Errors
     /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) also if the family does
@@ -81,17 +81,20 @@ impl Family {
         }
         // On a server, the call above has refreshed the clock.
         let last_ms = before_ms(self.session().clock.now_ms()).saturating_sub(1);
-        let (mut left, mut deleted, mut others_have_the_rest) = (max_keys, 0, false);
+        let (mut left, mut deleted, mut left_to_others) = (max_keys, 0, false);
+        let (tables, mut list) = (self.shared_tables(), RemovalList::default());
         loop {
-            let more = self.session().with(|db| db.has_written_by(self.tables(), last_ms))?;
-            if !more || left == 0 || others_have_the_rest {
+            let more =
+                !list.is_empty() || self.session().with(|db| db.has_written_by(self.tables(), last_ms))?;
+            if !more || left == 0 || left_to_others {
                 return Ok(PurgeStep { deleted, more });
             }
-            let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
-            let step = self.session().write(|db| db.sweep(self.tables(), last_ms, max))?;
+            let step = self
+                .session()
+                .removal_step(left, None, |db, limits| db.sweep(&tables, last_ms, &mut list, limits))?;
             left = left.saturating_sub(step.entries);
             deleted += step.counted;
-            others_have_the_rest = step.entries == 0;
+            left_to_others = step.left_to_others;
             self.session().counters.deletes.add(step.counted);
         }
     }

@@ -19,8 +19,8 @@ use crate::{Error, Family};
 ///   NULL.
 /// @param pMore Receives 1 if expired keys are left, otherwise 0. May be NULL.
 ///
-/// The keys are removed in transactions of at most 256 keys; inside a transaction, all in that one.
-/// After a failure, keys that earlier transactions removed stay removed.
+/// Transactions and memory: as kvstore_purge_expired. After a failure, keys that earlier
+/// transactions removed stay removed.
 ///
 /// If nothing has expired, no family is examined, however many there are, unless another connection
 /// has committed since this handle examined them last. The time limit may end that examination:
@@ -97,8 +97,8 @@ unsafe fn purge_before(family: &Family, cutoff_ms: i64, pn_deleted: *mut i64) ->
 /// @param interval_ms Interval in milliseconds, at least 1.
 /// @param max_keys Maximum number of keys to remove each time; 0: no limit.
 ///
-/// A write through this handle waits for the cleaner at most as long as the removal of 256 keys
-/// takes. While a transaction is open on this handle, the cleaner does nothing.
+/// A call on this handle waits for the cleaner for some milliseconds at most. While a transaction is
+/// open on this handle, the cleaner does nothing.
 ///
 /// The cleaner has a connection of its own. kvstore_close stops it.
 ///

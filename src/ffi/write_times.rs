@@ -127,8 +127,7 @@ unsafe fn write_time(
 /// @param max_age_ms Maximum age in milliseconds, at least 0.
 /// @param pnDeleted Receives the number of live keys among the removed ones. May be NULL.
 ///
-/// The keys are removed in transactions of at most 256 keys, each of which removes rows and index
-/// entries together; inside a transaction, all in that one. After a failure, keys that earlier
+/// Transactions and memory: as kvstore_purge_expired. After a failure, keys that earlier
 /// transactions removed stay removed.
 ///
 /// Errors: KVSTORE_ERROR (the family does not record write times, `max_age_ms` is negative, or `kv`

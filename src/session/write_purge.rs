@@ -6,8 +6,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Session;
-use crate::backend::{Db, KEYS_PER_STEP, TransactionState};
+use crate::backend::{Db, TransactionState};
 
+/// Maximum number of keys that one transaction removes.
+const KEYS_PER_STEP: usize = 256;
 /// Number of removals that the writes since the last removal must allow before the next removal.
 const ENOUGH: u64 = 64;
 

@@ -3,15 +3,15 @@
 //!
 //! It purges through a connection of its own, so it never takes part in a transaction of the store
 //! handle. For a store in a file it works only while it holds the lock of the handle. A write
-//! through the handle therefore waits until the cleaner releases the lock, after at most a
-//! millisecond of searching and the removal of at most 256 keys, instead of failing for a busy
-//! lock. On a server several clients can write at the same time; there only the begin of a
+//! through the handle therefore waits until the cleaner releases the lock, which it does some
+//! milliseconds after another thread has begun to wait, instead of failing for a busy lock. On a server several clients can write at the same time; there only the begin of a
 //! transaction waits.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Store;
+use super::purge::CleanerList;
 use crate::backend::Db;
 use crate::config::JournalMode;
 use crate::error::{Error, Result};
@@ -68,12 +68,16 @@ fn clean(session: &Weak<Session>, own: &Store, stop: &Stop, max_keys: Option<u64
     // time, no step can examine all families. A round ends when its steps together have examined
     // each family.
     let mut looked_at = 0;
+    let mut found = CleanerList::default();
     while left > 0 && !stop.is_asked() {
         let Some(session) = session.upgrade() else { return false };
-        match session.while_idle(|| own.cleaner_step(left)) {
+        let began = Instant::now();
+        let others_wait;
+        match session.while_idle(|| own.cleaner_step(left, &mut found, &|| session.is_waited_for())) {
             Ok(Some(turn)) => {
                 session.counters.ttl_purged.add(turn.deleted);
                 left -= turn.deleted.min(left);
+                others_wait = turn.others_wait;
                 looked_at = if turn.deleted == 0 { looked_at + turn.looked_at } else { 0 };
                 if turn.done || turn.deleted == 0 && looked_at >= turn.known {
                     break;
@@ -82,6 +86,9 @@ fn clean(session: &Weak<Session>, own: &Store, stop: &Stop, max_keys: Option<u64
             Ok(None) | Err(_) => return !session.is_closed(),
         }
         own.checkpoint_if_grown();
+        if others_wait {
+            own.session().let_others_write(began.elapsed());
+        }
         // Without the pause, the cleaner would take the lock again before the waiting threads get
         // it.
         while session.is_waited_for() && !stop.wait(TURN) {}
@@ -93,8 +100,8 @@ impl Store {
     /// Starts the cleaner: a background thread that every `interval` removes up to `max_keys`
     /// expired keys of all families. `None` means no maximum.
     ///
-    /// It uses a connection of its own. A write through this handle waits for it at most as long as
-    /// the removal of 256 keys takes; on a server, only the begin of a transaction waits. While a
+    /// It uses a connection of its own. A call on this handle waits for it for some milliseconds at
+    /// most; on a server, only the begin of a transaction waits. While a
     /// transaction is open on this handle, the cleaner does nothing. A round that fails is tried
     /// again at the next interval. [`stop_cleaner`](Store::stop_cleaner) or [`close`](Store::close)
     /// ends the thread.

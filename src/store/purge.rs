@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Store;
-use crate::backend::{Due, KEYS_PER_STEP, Removals};
+use crate::backend::{Due, RemovalList, StepLimits};
 use crate::error::Result;
 use crate::family::PurgeStep;
 
@@ -19,6 +19,16 @@ const MORE_TIME_TO_LOOK: Duration = Duration::from_millis(5);
 /// Between two searches, other threads can take the lock of the store handle.
 const CLEANER_SEARCH_TIME: Duration = Duration::from_millis(1);
 
+/// Maximum number of families that one search for expired keys returns.
+const FAMILIES_PER_SEARCH: usize = 256;
+
+/// Expired keys that the cleaner has found and not yet removed.
+#[derive(Default)]
+pub(super) struct CleanerList {
+    due: Option<Due>,
+    list: RemovalList,
+}
+
 /// Result of one step of the cleaner ([`Store::cleaner_step`]): a search for expired keys, and
 /// their removal.
 pub(super) struct CleanerStep {
@@ -30,6 +40,8 @@ pub(super) struct CleanerStep {
     pub(super) known: usize,
     /// Whether all families were examined and none has an expired key.
     pub(super) done: bool,
+    /// Whether another connection waited for the step. The cleaner then pauses.
+    pub(super) others_wait: bool,
 }
 
 impl Store {
@@ -47,8 +59,8 @@ impl Store {
     /// Removes expired keys of all families, earliest expiry time first, until `max_keys` keys are
     /// removed or `max_time` has passed. `None` means no limit.
     ///
-    /// Keys are counted as by [`Family::purge_expired`](crate::Family::purge_expired). The work is
-    /// done in transactions of at most 256 keys, or in the open transaction.
+    /// Keys are counted, and the work is divided into transactions, as by
+    /// [`Family::purge_expired`](crate::Family::purge_expired).
     ///
     /// If nothing has expired, no family is examined, however many there are, unless another
     /// connection has committed since this handle examined them last. `max_time` can end that
@@ -60,67 +72,71 @@ impl Store {
     /// # Errors
     /// A [write error](crate#errors). Keys that earlier transactions removed stay removed.
     pub fn purge_step(&self, max_keys: Option<u64>, max_time: Option<Duration>) -> Result<PurgeStep> {
-        let started = Instant::now();
-        let now_ms = self.session().clock.now_ms();
+        let (started, session) = (Instant::now(), self.session());
+        let now_ms = session.clock.now_ms();
         let within = |more: Duration| max_time.is_none_or(|max| started.elapsed() < max.saturating_add(more));
+        let in_time = || within(Duration::ZERO);
         let mut deleted = 0;
         let mut left_over: Option<Due> = None;
+        let mut list = RemovalList::default();
+        let mut due = self.due(now_ms, || within(MORE_TIME_TO_LOOK))?;
         loop {
             let left = max_keys.map_or(u64::MAX, |max| max.saturating_sub(deleted));
-            let due = self.due(now_ms, || within(MORE_TIME_TO_LOOK))?;
             // A step removes keys once, however short its time, unless `max_time` is zero.
             let begins = deleted == 0 && max_time != Some(Duration::ZERO);
-            let more = !due.families.is_empty() || !due.complete;
+            let more = !list.is_empty() || !due.families.is_empty() || !due.complete;
             // If the previous removal removed nothing and the same families still have expired
             // keys, other clients are removing or writing those keys.
             let others_have_it = left_over.is_some_and(|before| before.is_as(&due));
-            if due.families.is_empty() || left == 0 || others_have_it || !(begins || within(Duration::ZERO)) {
+            if due.families.is_empty() || left == 0 || others_have_it || !(begins || in_time()) {
                 return Ok(PurgeStep { deleted, more });
             }
-            let in_haste = max_time.is_some();
-            let step = self.purge_due(&due, now_ms, left, in_haste, || within(Duration::ZERO))?;
+            let time_limit = max_time.map(|_| &in_time as &dyn Fn() -> bool);
+            let step = session
+                .removal_step(left, time_limit, |db, limits| db.purge_due(&due, now_ms, &mut list, limits))?;
+            session.counters.ttl_purged.add(step.counted);
             deleted += step.counted;
-            left_over = (step.entries == 0).then_some(due);
+            left_over = None;
+            if list.is_empty() {
+                let before = due;
+                due = self.due(now_ms, || within(MORE_TIME_TO_LOOK))?;
+                left_over = step.left_to_others.then_some(before);
+            }
         }
     }
 
     /// Runs one step of the cleaner: searches the families for expired keys for at most
-    /// [`CLEANER_SEARCH_TIME`], then removes up to `max` of the keys found, but at most
-    /// [`KEYS_PER_STEP`], earliest expiry time first.
-    pub(super) fn cleaner_step(&self, max: u64) -> Result<CleanerStep> {
-        let started = Instant::now();
-        let now_ms = self.session().clock.now_ms();
-        let due = self.due(now_ms, || started.elapsed() < CLEANER_SEARCH_TIME)?;
-        let nothing = due.families.is_empty();
-        let deleted = if nothing { 0 } else { self.purge_due(&due, now_ms, max, false, || true)?.counted };
-        let Due { looked_at, known, complete, .. } = due;
-        Ok(CleanerStep { deleted, looked_at, known, done: nothing && complete })
+    /// [`CLEANER_SEARCH_TIME`], then removes up to `max` of the keys found, earliest expiry time
+    /// first, in one transaction. The transaction ends early when `waited_for` returns `true`.
+    /// `found` has the keys that the previous step has found and not removed.
+    pub(super) fn cleaner_step(
+        &self,
+        max: u64,
+        found: &mut CleanerList,
+        waited_for: &dyn Fn() -> bool,
+    ) -> Result<CleanerStep> {
+        let (started, session) = (Instant::now(), self.session());
+        let now_ms = session.clock.now_ms();
+        let (mut looked_at, mut known, mut complete) = (0, 0, false);
+        if found.list.is_empty() {
+            let due = self.due(now_ms, || started.elapsed() < CLEANER_SEARCH_TIME)?;
+            (looked_at, known, complete) = (due.looked_at, due.known, due.complete);
+            found.due = Some(due);
+        }
+        let Some(due) = found.due.as_ref().filter(|due| !due.families.is_empty()) else {
+            return Ok(CleanerStep { deleted: 0, looked_at, known, done: complete, others_wait: false });
+        };
+        let max = usize::try_from(max).unwrap_or(usize::MAX);
+        let limits = StepLimits { max, has_time_limit: false, in_time: &|| true, waited_for };
+        let removed = session.write(|db| db.purge_due(due, now_ms, &mut found.list, &limits))?;
+        session.counters.ttl_purged.add(removed.counted);
+        let others_wait = removed.others_wait;
+        Ok(CleanerStep { deleted: removed.counted, looked_at, known, done: false, others_wait })
     }
 
     /// Searches for families that have keys which are expired at `now_ms`. Returns at most
-    /// [`KEYS_PER_STEP`] families. The search ends early when `in_time` returns `false`.
+    /// [`FAMILIES_PER_SEARCH`] families. The search ends early when `in_time` returns `false`.
     pub(super) fn due(&self, now_ms: i64, in_time: impl Fn() -> bool) -> Result<Due> {
-        self.session().with(|db| db.due(now_ms, KEYS_PER_STEP, in_time))
-    }
-
-    /// Removes the earliest expired keys of the families in `due`, in one transaction: at most
-    /// `max`, at most [`KEYS_PER_STEP`], and few after `in_time` has returned `false`. Returns the
-    /// number of rows removed, and the number of removed keys to report to the caller.
-    ///
-    /// With `in_haste`, a checkpoint that becomes due is left to the next write, if that is
-    /// possible.
-    pub(super) fn purge_due(
-        &self,
-        due: &Due,
-        now_ms: i64,
-        max: u64,
-        in_haste: bool,
-        in_time: impl Fn() -> bool,
-    ) -> Result<Removals> {
-        let session = self.session();
-        let max = KEYS_PER_STEP.min(usize::try_from(max).unwrap_or(KEYS_PER_STEP));
-        let removed = session.write(|db| db.purge_due(due, now_ms, max, in_haste, &in_time))?;
-        session.counters.ttl_purged.add(removed.counted);
-        Ok(removed)
+        self.session().with(|db| db.due(now_ms, FAMILIES_PER_SEARCH, in_time))
     }
 }

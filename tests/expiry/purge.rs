@@ -1,7 +1,8 @@
 //! Purges: over all families, earliest expiry first, within a budget. A live key is never removed.
 
-use std::env;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use crate::common::{self, Scratch, TestClock, keys, kind, memory_at, numbered, other, python};
 use kvstore::{CheckpointMode, Config, Error, ErrorKind, Expiry, ExpiryCondition, Family, PurgeStep, Store};
@@ -123,7 +124,7 @@ fn purge_step_without_budget_removes_all_expired_keys() {
     store.reset_stats().unwrap();
     assert_eq!(store.purge_step(None, None).unwrap(), step(4 * 400, false));
     let stats = store.stats().unwrap();
-    assert_eq!((stats.ttl_purged, stats.wal_commits), (1_600, 7)); // at most 256 keys a transaction
+    assert_eq!(stats.ttl_purged, 1_600);
     assert_eq!((store.count().unwrap(), store.count_live().unwrap()), (200, 200));
     for name in names {
         assert_eq!(other.family(name).unwrap().count().unwrap(), 200);
@@ -279,7 +280,8 @@ fn failed_purge_keeps_committed_steps() {
     for all_families in [false, true] {
         let scratch = Scratch::new();
         let clock = TestClock::at(0);
-        let store = scratch.open_at(&clock);
+        let store = scratch.open_with(&Config::new().wal_pages(64)); // 256 keys in a transaction
+        clock.drive(&store);
         fill(&store, &store, 600);
         clock.set(5_000);
         let set = |to: &str| {
@@ -294,11 +296,13 @@ fn failed_purge_keeps_committed_steps() {
             store.purge_expired().map(drop)
         };
         assert_eq!(kind(purged), ErrorKind::Corrupt);
-        assert_eq!(store.count().unwrap(), 600 - 256);
-        assert_eq!(store.next_expiry().unwrap(), Some(1_256));
+        // On a slow machine the first step can end before its 256 keys.
+        let left = store.count().unwrap();
+        assert!((600 - 300..600).contains(&left), "{left}");
+        assert_eq!(store.next_expiry().unwrap(), Some(1_600 - left as i64));
         assert_eq!(set("NULL"), "1");
         store.integrity_check().unwrap();
-        assert_eq!(store.purge_step(None, None).unwrap(), step(600 - 256, false));
+        assert_eq!(store.purge_step(None, None).unwrap(), step(left, false));
         store.integrity_check().unwrap();
     }
 }
@@ -498,4 +502,52 @@ fn expiry_bounds_of_failed_transaction_are_reread() {
     assert_eq!(store.next_expiry_all_families().unwrap(), Some(2_000));
     clock.set(2_000);
     assert_eq!(store.purge_step(None, None).unwrap(), step(1, false));
+}
+
+// ---- other writers -------------------------------------------------------------------------------
+
+/// Time after which a write fails if it cannot get the lock. A purge of all keys takes much longer.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+#[test]
+fn long_purge_lets_other_handles_write() {
+    if common::is_of_a_file("on a server writers do not wait for each other") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let clock = TestClock::at(0);
+    let config = Config::new().busy_timeout(PATIENCE);
+    let [purger, sweeper, writer] = [(); 3].map(|()| scratch.open_with(&config));
+    [&purger, &sweeper, &writer].into_iter().for_each(|store| clock.drive(store));
+    purger.set_write_tracking(true).unwrap();
+    let count = 40_000_u32;
+    purger.begin_write().unwrap();
+    for n in 0..count {
+        // The order of expiry is not that of the keys.
+        let key = n.wrapping_mul(2_654_435_761).to_be_bytes();
+        purger.put_with_expiry(key, vec![0; 100], Expiry::At(1_000 + i64::from(n % 7))).unwrap();
+    }
+    purger.commit().unwrap();
+    clock.set(5_000);
+    let done = AtomicBool::new(false);
+    let (mut puts, mut longest) = (0, Duration::ZERO);
+    thread::scope(|scope| {
+        let purge = scope.spawn(|| {
+            let removed = purger.purge_expired().unwrap();
+            done.store(true, Ordering::Relaxed);
+            removed
+        });
+        while !done.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            writer.put(format!("other {puts}"), "1").unwrap(); // Busy after PATIENCE
+            longest = longest.max(began.elapsed());
+            puts += 1;
+        }
+        assert_eq!(purge.join().unwrap(), u64::from(count));
+    });
+    assert!(puts >= 5, "{puts} puts, the longest took {longest:?}");
+    assert_eq!(writer.count().unwrap(), puts);
+    clock.set(9_000);
+    assert_eq!(sweeper.sweep(Duration::ZERO).unwrap(), puts);
+    writer.integrity_check().unwrap();
 }

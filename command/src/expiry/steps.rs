@@ -13,8 +13,9 @@ use crate::output::{WARN, keys};
 use crate::progress::{Interrupt, Progress};
 use crate::times;
 
-/// Maximum number of keys that `purge`, `sweep` and `clean` remove in one transaction.
-pub const KEYS_PER_STEP: u64 = 256;
+/// Maximum number of keys that `purge`, `sweep` and `clean` remove between two checks whether Ctrl-C
+/// was pressed. The library divides them into transactions.
+pub const KEYS_PER_STEP: u64 = 32_768;
 
 /// Limits of a removal.
 #[derive(Debug, Args)]

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::Db;
-use crate::backend::file::Tables;
-use crate::backend::{BatchWrite, Chunk, Found, Removals, Scan, TimeEntry, Times};
+use crate::backend::file::{RemovalList, Tables};
+use crate::backend::{BatchWrite, Chunk, Found, Removals, Scan, StepLimits, TimeEntry, Times};
 use crate::error::Result;
 use crate::expiry::{Expiry, ExpiryCondition};
 use crate::memory::Destination;
@@ -261,29 +261,36 @@ impl Db {
         )
     }
 
-    /// Removes up to `max` keys with `expire_ms <= min(last_ms, now_ms)`, earliest expiry time
-    /// first.
+    /// Runs one step of a purge: removes keys with `expire_ms <= min(last_ms, now_ms)`, earliest
+    /// expiry time first. Call it again with the same list, which the first call makes.
     pub(crate) fn purge(
         &mut self,
-        tables: &Tables,
+        tables: &Arc<Tables>,
         last_ms: i64,
         now_ms: i64,
-        max: usize,
+        list: &mut RemovalList,
+        limits: &StepLimits<'_>,
     ) -> Result<Removals> {
         call!(
             self,
-            |db| db.purge_family(tables, last_ms, now_ms, max),
-            on a server db.write(|db| db.contents(tables.family()).purge(last_ms, max))
+            |db| db.purge(&[(i64::MIN, Arc::clone(tables))], last_ms, now_ms, list, limits),
+            on a server db.write(|db| db.contents(tables.family()).purge(last_ms, limits.max))
         )
     }
 
-    /// Removes up to `max` keys that were written at `last_ms` or earlier, live or expired, the
-    /// oldest first.
-    pub(crate) fn sweep(&mut self, tables: &Tables, last_ms: i64, max: usize) -> Result<Removals> {
+    /// Runs one step of a sweep: removes keys that were written at `last_ms` or earlier, live or
+    /// expired, the oldest first. Call it again with the same list, which the first call makes.
+    pub(crate) fn sweep(
+        &mut self,
+        tables: &Arc<Tables>,
+        last_ms: i64,
+        list: &mut RemovalList,
+        limits: &StepLimits<'_>,
+    ) -> Result<Removals> {
         call!(
             self,
-            |db| db.sweep_family(tables, last_ms, max),
-            on a server db.write(|db| db.contents(tables.family()).sweep(last_ms, max))
+            |db| db.sweep(tables, last_ms, list, limits),
+            on a server db.write(|db| db.contents(tables.family()).sweep(last_ms, limits.max))
         )
     }
 

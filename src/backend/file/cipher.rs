@@ -10,7 +10,7 @@ use super::connection::Db;
 use super::engine::btree::BtreeConnection;
 use super::error::{damaged, translate};
 use super::immutable_state::Immutable;
-use super::os;
+use super::os::{self, BusyHandler};
 use crate::backend::TransactionState;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
@@ -200,6 +200,7 @@ impl Db {
         self.pending.take();
         drop(self.btree.take());
         drop(std::mem::replace(&mut self.conn, nothing));
+        self.busy = BusyHandler::default();
         self.immutable = Some(Immutable::to_be_opened(&path, config, epoch));
     }
 }

@@ -18,7 +18,7 @@ use super::handle_registry::{OpenHandle, Registration};
 use super::immutable_state::Immutable;
 use super::moved_file::Watched;
 use super::next_expiry_index::NextExpiryIndex;
-use super::os::{self, FileIdentity, Opened, Pages, Presence, WalFrames};
+use super::os::{self, BusyHandler, FileIdentity, Opened, Pages, Presence, WalFrames};
 use super::pending_removals::PendingRemovals;
 use super::quota::QuotaTracker;
 use super::settings_cache::SettingsCache;
@@ -95,6 +95,8 @@ pub(crate) struct Db {
     /// Error after which SQLCipher decrypts no more pages; `None` if no such error has occurred.
     #[cfg(feature = "encryption")]
     pub(super) spoilt: Option<Error>,
+    /// Busy handler of the connection. It comes after the connection, so that it is dropped later.
+    pub(super) busy: BusyHandler,
     /// Guard that removes the `-wal` and `-shm` files of a read-only file. It comes after the
     /// connection, so that it is dropped later.
     pub(super) _leftovers: Option<Leftovers>,
@@ -234,7 +236,7 @@ impl Db {
     // ---- helpers -----------------------------------------------------------------------------
 
     pub(super) fn set_busy_timeout(&self, wait: Duration) -> Result<()> {
-        os::set_busy_timeout(&self.conn, wait).map_err(translate)
+        self.busy.set_timeout(&self.conn, wait).map_err(translate)
     }
 
     pub(super) fn execute(&self, sql: &str) -> Result<()> {

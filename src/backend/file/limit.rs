@@ -345,7 +345,7 @@ impl Contents<'_> {
     fn evict(self, index: TimeIndex, time_ms: i64, key: &[u8], now_ms: i64) -> Result<Option<bool>> {
         // The row decides, whatever the index says.
         match self.rows().head(self.tables, key)? {
-            Some(head) if time_ms_of(index, head) == Some(time_ms) => {
+            Some(head) if index.time_of(head) == Some(time_ms) => {
                 self.delete_row(key, head)?;
                 // Only in the order of expiry: values that were written longest ago leave whole
                 // pages free.
@@ -398,13 +398,6 @@ fn used(all: u32, free: u32, page_size: u64) -> u32 {
     let after_it = all.saturating_sub(last_note);
     let fewer = if free > 0 && free >= after_it { (free - after_it) / noted + 1 } else { 0 };
     all.saturating_sub(free).saturating_sub(fewer)
-}
-
-fn time_ms_of(index: TimeIndex, head: super::engine::Head) -> Option<i64> {
-    match index {
-        TimeIndex::Expiry => head.expire_ms,
-        TimeIndex::Written => head.written_ms,
-    }
 }
 
 /// Iterator over the rows that may be evicted, of all families together, in the order of a time

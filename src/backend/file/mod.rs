@@ -10,7 +10,7 @@
 //! - [`lazy_expiry`]: removal of expired rows that reads have found. [`pending_removals`] lists them.
 //! - [`expiry_schedule`]: the search for families with expired keys. [`next_expiry_index`] keeps
 //!   its state.
-//! - [`purge`]: removal of expired keys of all families.
+//! - [`removal`]: purges and sweeps. [`write_turn`] ends their transactions when a writer waits.
 //! - [`catalogue`]: the families and their settings, which [`settings_cache`] keeps in memory.
 //! - [`schema`]: names and definitions of the tables.
 //! - [`limit`]: the size limit of a store, and eviction; [`quota`] is its state. [`uses`]: when keys
@@ -74,11 +74,11 @@ mod os;
 mod pending_removals;
 mod pragmas;
 mod probe;
-mod purge;
 mod quota;
 mod read;
 #[cfg(feature = "encryption")]
 mod rekey;
+mod removal;
 mod repair;
 #[cfg(feature = "encryption")]
 mod rollback_journal;
@@ -92,6 +92,7 @@ mod use_notes;
 mod uses;
 mod wal_cleanup;
 mod write;
+mod write_turn;
 
 pub(crate) use backup::copy;
 pub(crate) use connection::Db;
@@ -105,6 +106,7 @@ pub(crate) use os::{
 };
 #[cfg(feature = "remote")]
 pub(super) use os::{Mortal, set_up as watch_forks};
+pub(crate) use removal::RemovalList;
 pub(crate) use schema::{DEFAULT_FAMILY, FORMAT_VERSION, Tables};
 #[cfg(all(test, feature = "remote"))]
 pub(crate) use write::Contents;

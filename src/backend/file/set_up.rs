@@ -23,7 +23,7 @@ use super::engine::btree::{BtreeConnection, Keep};
 use super::error::translate;
 use super::immutable_state::Immutable;
 use super::moved_file::Watched;
-use super::os::{self, FileLocation, OsFile, Presence, WalFrames, WalIndex};
+use super::os::{self, BusyHandler, FileLocation, OsFile, Presence, WalFrames, WalIndex};
 use super::probe::not_ours;
 use super::quota::QuotaTracker;
 use super::schema;
@@ -116,6 +116,7 @@ pub(super) fn set_up(
         reads_seen: Cell::new(u64::MAX),
         #[cfg(feature = "encryption")]
         spoilt: None,
+        busy: BusyHandler::default(),
         _leftovers: leftovers,
         kept_wal: None,
     };
@@ -214,6 +215,12 @@ fn make_ready(
         db.presence = looked_with.map_or_else(|| Presence::on(path), Presence::with);
         if let (Some(watched), true) = (&mut db.watched, has_wal) {
             watched.watch_wal();
+        }
+        if has_wal
+            && !config.read_only
+            && let Some(index) = WalIndex::of(&db.conn)
+        {
+            db.busy.count_waits_in(index);
         }
         let writes_back = has_wal
             && !config.read_only

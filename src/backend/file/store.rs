@@ -10,12 +10,14 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::connection::Db;
+use super::engine::TimeIndex;
 use super::error::name_the_forbidden;
 use super::integrity::Found;
 use super::quota::Removed;
+use super::removal::{RemovalAim, RemovalList};
 use super::schema::Tables;
 use super::write::Contents;
-use crate::backend::{Due, Found as Lookup, Removals, Times, TransactionState};
+use crate::backend::{Found as Lookup, Removals, StepLimits, Times, TransactionState};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
@@ -315,25 +317,6 @@ impl Db {
         found
     }
 
-    /// Removes up to `max` expired keys of the families in `due`, earliest expiry time first, in
-    /// one transaction. Returns the number of removed keys. Ends early when `in_time` returns
-    /// `false`. With `in_haste`, no checkpoint follows the commit unless one is overdue.
-    ///
-    /// The transaction also removes all rows that reads have noted. These rows are not counted.
-    pub(crate) fn purge_families(
-        &mut self,
-        due: &Due,
-        now_ms: i64,
-        max: usize,
-        in_haste: bool,
-        in_time: &dyn Fn() -> bool,
-    ) -> Result<Removals> {
-        self.write_removals(max, in_haste, |db, max| {
-            db.remove_pending_in_transaction(now_ms)?;
-            db.purge_due(due, db.clock(), now_ms, max, in_time)
-        })
-    }
-
     /// Removes up to `max` keys that are expired at `now_ms`, of all families, earliest expiry time
     /// first, in one transaction. Returns the number of removed keys. Does nothing if a transaction
     /// is open, or if a checkpoint is due, because the removal would make the WAL even longer.
@@ -350,38 +333,47 @@ impl Db {
         if due.families.is_empty() {
             return none;
         }
+        let families = &due.families;
+        let aim = RemovalAim { index: TimeIndex::Expiry, families, last_ms: now_ms, now_ms };
+        let limits = StepLimits { max, has_time_limit: false, in_time: &|| true, waited_for: &|| false };
         let done = self.in_own_transaction(false, |db| {
             db.remove_pending(db.clock(), now_ms)?;
-            db.purge_due(&due, db.clock(), now_ms, max, &|| true)
+            db.remove_listed(&aim, &mut RemovalList::default(), max, &limits)
         });
-        let Ok(removed) = done else { return none };
+        let Ok((removed, _)) = done else { return none };
         self.pending.take();
         self.owner.counters.commits.add(1);
         self.note_commit();
         removed
     }
 
-    /// Removes up to `max` keys of one family with `expire_ms <= min(last_ms, now_ms)`. Returns the
-    /// number of removed keys.
-    ///
-    /// The transaction also removes all rows that reads have noted. These rows are not counted.
-    pub(crate) fn purge_family(
+    /// Runs one step of a purge: removes keys of `families` with `expire_ms <= min(last_ms, now_ms)`,
+    /// earliest expiry time first. Each family is listed with a time that is not after that of its
+    /// first entry, and the families are ordered by these times.
+    pub(crate) fn purge(
         &mut self,
-        tables: &Tables,
+        families: &[(i64, Arc<Tables>)],
         last_ms: i64,
         now_ms: i64,
-        max: usize,
+        list: &mut RemovalList,
+        limits: &StepLimits<'_>,
     ) -> Result<Removals> {
-        self.write_removals(max, false, |db, max| {
-            db.remove_pending_in_transaction(now_ms)?;
-            db.on(tables).purge(last_ms, now_ms, max)
-        })
+        let last_ms = last_ms.min(now_ms);
+        self.remove_step(&RemovalAim { index: TimeIndex::Expiry, families, last_ms, now_ms }, list, limits)
     }
 
-    /// Removes up to `max` keys of one family, live or expired, that were written at `last_ms` or
-    /// earlier. Returns the number of removed keys.
-    pub(crate) fn sweep_family(&mut self, tables: &Tables, last_ms: i64, max: usize) -> Result<Removals> {
-        self.write_removals(max, false, |db, max| db.on(tables).sweep(last_ms, max))
+    /// Runs one step of a sweep: removes keys of a family, live or expired, that were written at
+    /// `last_ms` or earlier, the oldest first.
+    pub(crate) fn sweep(
+        &mut self,
+        tables: &Arc<Tables>,
+        last_ms: i64,
+        list: &mut RemovalList,
+        limits: &StepLimits<'_>,
+    ) -> Result<Removals> {
+        let families = &[(i64::MIN, Arc::clone(tables))];
+        let now_ms = self.owner.clock.now_ms();
+        self.remove_step(&RemovalAim { index: TimeIndex::Written, families, last_ms, now_ms }, list, limits)
     }
 
     /// Sets the size limit of the store; `None` removes it. Returns the previous size limit.

@@ -8,10 +8,10 @@
 //! Nothing here begins or ends a transaction, or checks an argument.
 
 use super::connection::Db;
-use super::engine::{Engine, Head, Row, Rows, Step, TimeIndex};
+use super::engine::{Engine, Head, Row, Rows, Step};
 use super::error::damaged;
 use super::schema::Tables;
-use crate::backend::{BatchWrite, Removals, Scan, TimeEntry};
+use crate::backend::{BatchWrite, Scan};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, ExpiryCondition};
@@ -253,58 +253,6 @@ impl Contents<'_> {
         self.write_expiry(key, head, expiry.millis())?;
         Ok(Some(shown))
     }
-
-    /// Removes up to `max` keys with `expire_ms <= min(last_ms, now_ms)`, earliest expiry time
-    /// first. Returns the number of index entries removed, and the number of removed keys that no
-    /// read had found expired before.
-    pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<Removals> {
-        let mut removals = Removals::default();
-        for (expire_ms, key) in by_key(self.due(last_ms.min(now_ms), max)?) {
-            removals.counted += u64::from(self.purge_entry(expire_ms, &key, now_ms)?);
-            removals.entries += 1;
-        }
-        Ok(removals)
-    }
-
-    /// Removes the row of an entry that [`due`](Contents::due) returned, if the row is expired by
-    /// its own `expire_ms`. Returns `true` if it was removed and no read has found it expired before.
-    pub(crate) fn purge_entry(self, expire_ms: i64, key: &[u8], now_ms: i64) -> Result<bool> {
-        // The row decides, whatever the index says.
-        let head = self.rows().head(self.tables, key)?;
-        let row_expire_ms = head.and_then(|head| head.expire_ms);
-        let is_dead = row_expire_ms.is_some_and(|at| expiry::is_expired(at, now_ms));
-        let counts = row_expire_ms.is_some_and(|at| is_dead && !self.was_met(key, at));
-        if let Some(head) = head
-            && is_dead
-        {
-            self.delete_row(key, head)?;
-        }
-        if row_expire_ms != Some(expire_ms) {
-            // Only in a damaged store: without this, every purge would find this entry again.
-            self.rows().drop_time_entry(self.tables, TimeIndex::Expiry, expire_ms, key)?;
-        }
-        Ok(counts)
-    }
-
-    /// Removes up to `max` keys that were written at `last_ms` or earlier, live or expired, the
-    /// oldest first. Returns the number of index entries removed, and the number of live keys among
-    /// the removed ones.
-    pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<Removals> {
-        let mut removals = Removals::default();
-        for (written_ms, key) in by_key(self.entries_up_to(TimeIndex::Written, last_ms, max)?) {
-            match self.rows().head(self.tables, &key)? {
-                // The row decides, whatever the index says.
-                Some(head) if head.written_ms == Some(written_ms) => {
-                    self.delete_row(&key, head)?;
-                    removals.counted += u64::from(!self.is_expired(head));
-                }
-                // Only in a damaged store: without this, every sweep would find this entry again.
-                _ => self.rows().drop_time_entry(self.tables, TimeIndex::Written, written_ms, &key)?,
-            }
-            removals.entries += 1;
-        }
-        Ok(removals)
-    }
 }
 
 /// Changes of one key that several operations make.
@@ -437,10 +385,4 @@ fn number(value: &[u8]) -> Result<i64> {
     let text = std::str::from_utf8(value).ok();
     text.and_then(|text| text.parse().ok())
         .ok_or_else(|| Error::invalid("the value is not a decimal integer of 64 bits; it was not changed"))
-}
-
-/// Sorts entries of a time index by key, so that each page of the data table is changed only once.
-fn by_key(mut entries: Vec<TimeEntry>) -> Vec<TimeEntry> {
-    entries.sort_unstable_by(|a, b| a.1.cmp(&b.1));
-    entries
 }

@@ -12,7 +12,7 @@ use super::error::strange;
 use super::session::Again;
 use super::write::sql::came;
 use super::write::{MAX_STEP, column, count};
-use crate::backend::{Due, Tables};
+use crate::backend::{Due, Removals, Tables};
 use crate::error::Result;
 
 /// Returns the earliest expiry time of all families. It reads the first entry of each family in the
@@ -88,14 +88,14 @@ impl Db {
         column(rows.first().ok_or_else(strange)?, 0)
     }
 
-    /// Removes up to `max` expired keys of all families, earliest expiry time first. Returns their
-    /// number.
+    /// Removes up to `max` expired keys of all families, earliest expiry time first.
     ///
     /// Keys that other clients are removing or writing are skipped.
-    pub(crate) fn purge_all(&self, max: usize) -> Result<u64> {
+    pub(crate) fn purge_all(&self, max: usize) -> Result<Removals> {
         let max = max.min(MAX_STEP) as i64;
         let rows = self.query(Again::Read, PURGE, &[&max])?;
-        count(rows.first().ok_or_else(strange)?, 0)
+        let removed = count(rows.first().ok_or_else(strange)?, 0)?;
+        Ok(Removals::on_server(removed, removed))
     }
 }
 

@@ -68,8 +68,7 @@ impl Db {
         if self.transaction != TransactionState::None {
             return Removals::default();
         }
-        let removed = self.write(|db| db.purge_all(max)).unwrap_or_default();
-        Removals { entries: removed, counted: removed }
+        self.write(|db| db.purge_all(max)).unwrap_or_default()
     }
 
     /// Commits the caller's transaction. If it is a write transaction, adds it to the number of

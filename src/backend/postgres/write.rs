@@ -287,7 +287,7 @@ impl Contents<'_> {
 
     fn remove(self, sql: &str, last_ms: i64, max: usize) -> Result<Removals> {
         let row = self.ask(Again::Yes, sql, &[&self.name(), &last_ms, &step(max)])?;
-        Ok(Removals { entries: count(&row, 0)?, counted: count(&row, 1)? })
+        Ok(Removals::on_server(count(&row, 0)?, count(&row, 1)?))
     }
 }
 

@@ -247,7 +247,7 @@ class ExpiryMethods(FamilyHandle, Generic[K, V]):
 
         Called on a store, it purges the default family only: use :meth:`Store.purge_step` or
         :meth:`Store.start_cleaner` for all families. The cost depends only on the number of expired
-        keys. Other writers can run after every 256 keys.
+        keys. Other writers that wait get their turn after a few milliseconds.
         """
         out = ffi.new("int *")
         rc = lib.kvstore_cf_purge_expired(self._cf, out)

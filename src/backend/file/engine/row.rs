@@ -41,6 +41,17 @@ pub(in crate::backend::file) enum TimeIndex {
     Written,
 }
 
+impl TimeIndex {
+    /// Returns the time of a row in this index, in milliseconds since the Unix epoch; `None` if the
+    /// row has no entry.
+    pub(in crate::backend::file) fn time_of(self, head: Head) -> Option<i64> {
+        match self {
+            TimeIndex::Expiry => head.expire_ms,
+            TimeIndex::Written => head.written_ms,
+        }
+    }
+}
+
 /// Returns the start position of a scan of a time index, for `Engine::by_time`. The scan then
 /// begins with the first entry whose time is `time_ms` or later.
 pub(in crate::backend::file) fn from_time(time_ms: i64) -> (i64, &'static [u8]) {

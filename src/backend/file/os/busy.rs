@@ -1,51 +1,102 @@
 //! Wait of SQLite for locks that other connections hold.
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rusqlite::{Connection, ffi};
 
+use super::wal_index::WalIndex;
 use crate::wait;
 
-/// Pauses of a connection between two attempts to take a lock of SQLite, in milliseconds, as in
-/// SQLite's own busy handler. The last pause is repeated.
-const PAUSES: [u64; 12] = [1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100];
-
-/// Sets the maximum time that a connection waits for a lock of another connection.
+/// Number of attempts to take a lock after which the pause between two attempts doubles.
+const SAME_PAUSES: u32 = 8;
+/// Pause of a connection between two attempts to take a lock, in milliseconds, for the first
+/// [`SAME_PAUSES`] attempts.
 ///
-/// Without a wait hook this sets SQLite's busy timeout. With a wait hook it installs a busy handler
-/// with the same pauses, which ends early when the hook requests it.
-pub(in crate::backend::file) fn set_busy_timeout(conn: &Connection, time: Duration) -> rusqlite::Result<()> {
-    conn.busy_timeout(time)?;
-    if time.is_zero() || !wait::has_hook() {
-        return Ok(());
+/// It is short, and grows slowly, for a writer to find the lock free while a purge of another
+/// connection pauses for it (`write_turn.rs`).
+const FIRST_PAUSE: u64 = 1;
+/// Longest pause between two attempts to take a lock, in milliseconds.
+const LONGEST_PAUSE: u64 = 16;
+
+/// Busy handler of a connection: how long it waits for a lock, and where it shows others that it
+/// does.
+///
+/// SQLite keeps the address of the state, so the handler must be dropped after the connection.
+#[derive(Default)]
+pub(in crate::backend::file) struct BusyHandler(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    /// Maximum time of a wait, in milliseconds.
+    max_ms: AtomicU64,
+    /// Wal-index in which waits are counted; not set if no other connection can see it.
+    index: OnceLock<WalIndex>,
+}
+
+impl BusyHandler {
+    /// Counts the waits of this connection in a wal-index, in which [`WalIndex::waits`] of all
+    /// connections finds them. The connection of the wal-index is the one of this handler, and not
+    /// read-only.
+    pub(in crate::backend::file) fn count_waits_in(&self, index: WalIndex) {
+        let _ = self.0.index.set(index); // the first one stays: it is of the same connection
     }
-    let milliseconds = usize::try_from(time.as_millis()).unwrap_or(usize::MAX);
-    let time = std::ptr::without_provenance_mut::<c_void>(milliseconds);
-    // SAFETY: the connection is open and used by this thread only. The handler reads no memory
-    // through its argument.
-    match unsafe { ffi::sqlite3_busy_handler(conn.handle(), Some(wait_for_lock), time) } {
-        ffi::SQLITE_OK => Ok(()),
-        code => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
+
+    /// Returns the wal-index in which waits are counted; `None` if they are not counted.
+    pub(in crate::backend::file) fn index(&self) -> Option<&WalIndex> {
+        self.0.index.get()
+    }
+
+    /// Sets the maximum time that the connection waits for a lock of another connection. The
+    /// connection is always the same one.
+    pub(in crate::backend::file) fn set_timeout(
+        &self,
+        conn: &Connection,
+        time: Duration,
+    ) -> rusqlite::Result<()> {
+        if time.is_zero() {
+            return conn.busy_timeout(time);
+        }
+        self.0.max_ms.store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let state = Arc::as_ptr(&self.0).cast_mut().cast::<c_void>();
+        // SAFETY: the connection is open and used by this thread only. The state lives longer than
+        // the connection, as the documentation of the type requires.
+        match unsafe { ffi::sqlite3_busy_handler(conn.handle(), Some(wait_for_lock), state) } {
+            ffi::SQLITE_OK => Ok(()),
+            code => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
+        }
     }
 }
 
-/// Busy handler of SQLite: sleeps before the next attempt to take a lock. `time` is not an address
-/// but the maximum wait in milliseconds, and `tries` the number of earlier calls for this lock.
-/// Returns 0 if the time is over or the wait hook ends the wait: SQLite then gives up.
-unsafe extern "C" fn wait_for_lock(time: *mut c_void, tries: c_int) -> c_int {
-    let tries = usize::try_from(tries).unwrap_or(0);
-    let left = u64::try_from(time.addr()).unwrap_or(u64::MAX).saturating_sub(waited(tries));
-    let pause = PAUSES.get(tries).or(PAUSES.last()).copied().unwrap_or(1).min(left);
+/// Busy handler of SQLite: sleeps before the next attempt to take a lock. `state` is the address of
+/// a [`State`], and `tries` the number of earlier calls for this lock. Returns 0 if the time is over
+/// or the wait hook ends the wait: SQLite then gives up.
+unsafe extern "C" fn wait_for_lock(state: *mut c_void, tries: c_int) -> c_int {
+    // SAFETY: `set_timeout` has passed the address of a state that lives longer than the
+    // connection.
+    let Some(state) = (unsafe { state.cast::<State>().as_ref() }) else { return 0 };
+    if let Some(index) = state.index.get() {
+        index.note_wait();
+    }
+    let tries = u32::try_from(tries).unwrap_or(0);
+    let left = state.max_ms.load(Ordering::Relaxed).saturating_sub(waited(tries));
+    let pause = pause(tries).min(left);
     c_int::from(pause > 0 && wait::pause(Duration::from_millis(pause)))
+}
+
+/// Returns the pause after attempt number `attempt` (from 0), in milliseconds.
+fn pause(attempt: u32) -> u64 {
+    (FIRST_PAUSE << (attempt / SAME_PAUSES).min(u64::BITS / 2)).min(LONGEST_PAUSE)
 }
 
 /// Returns the time that the first `tries` pauses of the busy handler take together, in
 /// milliseconds.
-fn waited(tries: usize) -> u64 {
-    let listed: u64 = PAUSES.iter().take(tries).sum();
-    let repeated = u64::try_from(tries.saturating_sub(PAUSES.len())).unwrap_or(u64::MAX);
-    listed.saturating_add(repeated.saturating_mul(PAUSES.last().copied().unwrap_or(1)))
+fn waited(tries: u32) -> u64 {
+    let growing = SAME_PAUSES * (LONGEST_PAUSE / FIRST_PAUSE).ilog2();
+    let of_growing: u64 = (0..tries.min(growing)).map(pause).sum();
+    of_growing + u64::from(tries.saturating_sub(growing)) * LONGEST_PAUSE
 }
 
 #[cfg(test)]
@@ -53,7 +104,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waited_sums_the_pauses_of_all_tries() {
-        assert_eq!([0, 1, 2, 12, 13].map(waited), [0, 1, 3, 328, 428]);
+    fn pauses_grow_to_the_longest_and_add_up() {
+        assert_eq!([0, 7, 8, 16, 24, 32, 1_000_000].map(pause), [1, 1, 2, 4, 8, 16, 16]);
+        assert_eq!([0, 1, 8, 9, 32, 33].map(waited), [0, 1, 8, 10, 120, 136]);
     }
 }

@@ -53,7 +53,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rusqlite::Connection;
 
 pub(super) use aio_sync::HandedOver;
-pub(super) use busy::set_busy_timeout;
+pub(super) use busy::BusyHandler;
 #[cfg(feature = "encryption")]
 pub(super) use journal::Journal;
 pub(crate) use process_lock::Presence;

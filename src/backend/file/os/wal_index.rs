@@ -55,6 +55,12 @@ const NOT_USED: u32 = u32::MAX;
 /// The word is in the space for locks, which SQLite does not write. A connection that changes it
 /// holds `CHECKPOINT_LOCK`.
 const BACKFILL_ATTEMPTS: usize = 30;
+/// Position, in the wal-index, of a counter of this library: how often a connection has found the
+/// write lock, or another lock that it needs, taken by another connection. A long removal reads it
+/// to find out that a writer waits.
+///
+/// As [`BACKFILL_ATTEMPTS`], the word is in the space for locks, which SQLite does not write.
+const WAITS: usize = 31;
 /// Position, in the wal-index, of `nBackfillAttempted`: the number of frames whose copying into the
 /// database has begun.
 const BEGUN: usize = 32;
@@ -107,6 +113,8 @@ pub(in crate::backend::file) struct WalIndex(NonNull<AtomicU32>);
 
 // SAFETY: all processes share this memory. It is read and written atomically.
 unsafe impl Send for WalIndex {}
+// SAFETY: as above.
+unsafe impl Sync for WalIndex {}
 
 impl WalIndex {
     /// Size of a region of the wal-index, in bytes. SQLite maps each region as a whole.
@@ -230,6 +238,18 @@ impl WalIndex {
     /// (the counter at [`BACKFILL_ATTEMPTS`]).
     fn backfill_attempts(&self) -> u32 {
         self.word(BACKFILL_ATTEMPTS).load(Ordering::Acquire)
+    }
+
+    /// Counts that a connection waits for a lock of another one. The connection must not be
+    /// read-only, because its wal-index may then be mapped without the right to write.
+    pub(super) fn note_wait(&self) {
+        self.word(WAITS).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how often connections of this library have waited for a lock (the counter at
+    /// [`WAITS`]).
+    pub(in crate::backend::file) fn waits(&self) -> u32 {
+        self.word(WAITS).load(Ordering::Relaxed)
     }
 
     /// Returns `true` if `begun` is still the newest attempt to copy frames into the database, and

@@ -441,7 +441,7 @@ fn concurrent_purges_share_rows_and_skip_locked_ones() {
     }
     assert_eq!(db.next_expiry().unwrap(), Some(PAST + 1));
     // Removes the keys that expired first, over all families.
-    assert_eq!(db.purge_all(9).unwrap(), 9);
+    assert_eq!(db.purge_all(9).unwrap().entries, 9);
     assert_eq!(db.next_expiry().unwrap(), Some(PAST + 4));
     // One of the expired keys is being overwritten.
     db.begin_write().unwrap();
@@ -451,7 +451,7 @@ fn concurrent_purges_share_rows_and_skip_locked_ones() {
         loop {
             let step = match number {
                 0 => db.contents("a").purge(i64::MAX, 256).unwrap().counted,
-                _ => db.purge_all(256).unwrap(),
+                _ => db.purge_all(256).unwrap().entries,
             };
             removed.fetch_add(step, Ordering::Relaxed);
             if step == 0 {
@@ -462,7 +462,7 @@ fn concurrent_purges_share_rows_and_skip_locked_ones() {
     db.commit().unwrap();
     // A thread stops if all expired rows that it finds are locked by other threads. So it may leave
     // rows that those threads then remove.
-    let removed = removed.into_inner() + db.purge_all(256).unwrap();
+    let removed = removed.into_inner() + db.purge_all(256).unwrap().entries;
     assert_eq!(removed, 3 * 900 - 1);
     assert_eq!(families.map(|family| db.contents(family).count().unwrap()), [101, 100, 100]);
     assert_eq!(db.next_expiry().unwrap(), Some(FAR));

@@ -1,0 +1,357 @@
+//! Removal of keys in the order of a time index, by purges and sweeps.
+//!
+//! A removal first lists the keys with the earliest times, sorts the list by key, and removes the
+//! keys in several transactions. So each page of the data table and of the key index is changed once
+//! per list, although the transactions are short.
+//!
+//! Between two transactions, other connections can change the listed keys. So each removal of a row
+//! checks the times of the row itself.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::connection::Db;
+use super::engine::{Engine, Step, TimeIndex, from_time};
+use super::schema::Tables;
+use super::write::Contents;
+use crate::backend::{Removals, StepLimits};
+use crate::error::{Error, Result};
+use crate::expiry;
+use crate::memory::copy_of;
+
+/// Maximum number of keys that are removed between two checks whether the step should end.
+const KEYS_PER_LOOK: usize = 16;
+/// Least and greatest number of keys that one transaction removes at most. In between, it is the
+/// target length of the WAL in pages, so that one transaction does not make the WAL many times
+/// longer.
+const KEYS_PER_STEP: [usize; 2] = [256, 4096];
+/// Number of transactions for whose keys a list is made at once, unless a transaction has the least
+/// number of keys. A longer list has more keys on each page.
+const STEPS_PER_LIST: usize = 8;
+/// Maximum size of a list in memory, in bytes, for each key that one transaction removes at most.
+const LIST_BYTES_PER_KEY: usize = 1024;
+
+/// List of keys that the next transactions of a purge or a sweep remove.
+#[derive(Default)]
+pub(crate) struct RemovalList {
+    /// The keys that are left, in descending order of family and key. They are removed from the end.
+    keys: Vec<ListedKey>,
+}
+
+/// Entry of a time index, in a [`RemovalList`].
+struct ListedKey {
+    family: Arc<Tables>,
+    time_ms: i64,
+    key: Vec<u8>,
+}
+
+/// What a removal removes.
+#[derive(Clone, Copy)]
+pub(super) struct RemovalAim<'a> {
+    /// Time index whose entries are removed: that of expiry times for a purge, that of write times
+    /// for a sweep.
+    pub(super) index: TimeIndex,
+    /// The families, each with the earliest time that may be in its index, ordered by that time.
+    pub(super) families: &'a [(i64, Arc<Tables>)],
+    /// Latest time of the entries that are removed, in milliseconds since the Unix epoch.
+    pub(super) last_ms: i64,
+    /// Current time, in milliseconds since the Unix epoch.
+    pub(super) now_ms: i64,
+}
+
+impl RemovalList {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+impl Db {
+    /// Runs one step of a purge or sweep, in one transaction: makes the list if it is empty, and
+    /// removes keys of the list. Returns the number of removed keys.
+    ///
+    /// The step ends when it has removed `limits.max` keys or as many as a transaction should, when
+    /// a writer waits, or when `limits.in_time` returns `false`; but it removes some keys in any
+    /// case. The transaction also removes all rows that reads have noted. These are not counted.
+    pub(super) fn remove_step(
+        &mut self,
+        aim: &RemovalAim<'_>,
+        list: &mut RemovalList,
+        limits: &StepLimits<'_>,
+    ) -> Result<Removals> {
+        let per_step = limits.max.min(self.keys_per_step());
+        let shared = RefCell::new(&mut *list);
+        let (removals, removed) = self.write_removals(per_step, limits.has_time_limit, |db, max| {
+            if aim.index == TimeIndex::Expiry {
+                db.remove_pending_in_transaction(aim.now_ms)?;
+            }
+            db.remove_listed(aim, &mut shared.borrow_mut(), max, limits)
+        })?;
+        // Only now: before the commit, the removal may be rolled back and run again.
+        list.keys.truncate(list.keys.len().saturating_sub(removed));
+        Ok(removals)
+    }
+
+    /// Removes up to `max` keys inside a write transaction: those of the list, and those of further
+    /// lists if it ends before. Returns the number of removed keys, and how many keys at the end of
+    /// the list are done.
+    pub(super) fn remove_listed(
+        &self,
+        aim: &RemovalAim<'_>,
+        list: &mut RemovalList,
+        max: usize,
+        limits: &StepLimits<'_>,
+    ) -> Result<(Removals, usize)> {
+        let turn = self.begin_turn();
+        let mut removals = Removals::default();
+        let (mut seen, mut done, mut is_fresh) = (0, 0, false);
+        let mut exists: Option<&Tables> = None;
+        while seen < max {
+            if done == list.keys.len() {
+                list.keys = self.list_keys(aim, self.list_length(limits).min(limits.max - seen))?;
+                (done, is_fresh, exists) = (0, true, None);
+            }
+            let Some(listed) = list.keys.iter().rev().nth(done) else { break };
+            done += 1;
+            seen += 1;
+            if exists.is_none_or(|tables| !std::ptr::eq(tables, &*listed.family)) {
+                exists = self.family_exists(listed.family.family())?.then_some(&listed.family);
+            }
+            if exists.is_some() {
+                let removed = self.on(&listed.family).remove_listed_key(aim, listed, is_fresh)?;
+                removals.entries += u64::from(removed.is_some());
+                removals.counted += u64::from(removed == Some(true));
+            }
+            if seen.is_multiple_of(KEYS_PER_LOOK) && (turn.is_over(limits.waited_for) || !(limits.in_time)())
+            {
+                break;
+            }
+        }
+        removals.others_wait = turn.others_wait(limits.waited_for);
+        Ok((removals, done))
+    }
+
+    /// Returns the maximum number of keys that one transaction removes.
+    fn keys_per_step(&self) -> usize {
+        let [least, greatest] = KEYS_PER_STEP;
+        usize::try_from(self.checkpoints.limit.0).unwrap_or(greatest).clamp(least, greatest)
+    }
+
+    /// Returns the maximum number of keys of a list.
+    fn list_length(&self, limits: &StepLimits<'_>) -> usize {
+        match self.keys_per_step() {
+            // The time limit ends a removal between two lists only, so that always the keys with
+            // the earliest times are removed.
+            _ if limits.has_time_limit => KEYS_PER_LOOK,
+            least if least == KEYS_PER_STEP[0] => least,
+            step => step * STEPS_PER_LIST,
+        }
+    }
+
+    /// Returns the `max` keys with the earliest times, or fewer if a list cannot be that large, in
+    /// descending order of family and key.
+    fn list_keys(&self, aim: &RemovalAim<'_>, max: usize) -> Result<Vec<ListedKey>> {
+        let most = ListSize { keys: max, bytes: self.keys_per_step() * LIST_BYTES_PER_KEY };
+        let mut keys = Vec::new();
+        let mut last_ms = aim.last_ms;
+        for (first_ms, family) in aim.families {
+            if *first_ms > last_ms {
+                break; // and so the families after it
+            }
+            if !self.family_exists(family.family())? {
+                continue; // dropped since it was found
+            }
+            self.list_family(&mut keys, aim.index, family, last_ms, most)?;
+            if let Some(cut_ms) = keep_earliest(&mut keys, most) {
+                last_ms = cut_ms;
+            }
+        }
+        keys.sort_unstable_by(|a, b| match Arc::ptr_eq(&a.family, &b.family) {
+            true => b.key.cmp(&a.key),
+            false => (b.family.family(), &b.key).cmp(&(a.family.family(), &a.key)),
+        });
+        Ok(keys)
+    }
+
+    /// Adds the keys of a family with the earliest times up to `last_ms`, at most as many as fit in a
+    /// list.
+    fn list_family(
+        &self,
+        keys: &mut Vec<ListedKey>,
+        index: TimeIndex,
+        family: &Arc<Tables>,
+        last_ms: i64,
+        most: ListSize,
+    ) -> Result<()> {
+        let mut size = ListSize::default();
+        self.rows().by_time(family, index, from_time(i64::MIN), |time_ms, key| {
+            if time_ms > last_ms {
+                return Ok(Step::Stop);
+            }
+            keys.try_reserve(1)
+                .map_err(|_| Error::no_memory("out of memory for the list of expired keys"))?;
+            let listed = ListedKey { family: Arc::clone(family), time_ms, key: copy_of(key)? };
+            size.add(&listed);
+            keys.push(listed);
+            Ok(if size.is_full(most) { Step::Stop } else { Step::Continue })
+        })
+    }
+}
+
+/// Number and total size of listed keys.
+#[derive(Clone, Copy, Default)]
+struct ListSize {
+    keys: usize,
+    bytes: usize,
+}
+
+impl ListSize {
+    fn add(&mut self, listed: &ListedKey) {
+        self.keys += 1;
+        self.bytes += size_of::<ListedKey>() + listed.key.len();
+    }
+
+    fn is_full(self, most: ListSize) -> bool {
+        self.keys >= most.keys || self.bytes >= most.bytes
+    }
+}
+
+/// Drops all keys but those with the earliest times that fit in a list. Returns the latest time that
+/// is left if the list is full; otherwise `None`.
+fn keep_earliest(keys: &mut Vec<ListedKey>, most: ListSize) -> Option<i64> {
+    let mut size = ListSize::default();
+    keys.sort_unstable_by_key(|listed| listed.time_ms);
+    let fits = keys.iter().position(|listed| {
+        size.add(listed);
+        size.is_full(most)
+    })?;
+    keys.truncate(fits + 1);
+    keys.last().map(|listed| listed.time_ms)
+}
+
+impl Contents<'_> {
+    /// Removes the row of a listed key. Returns `Some(true)` if the row is to be counted, and `None`
+    /// if nothing was removed. `is_fresh`: the list was made in this transaction, so that a
+    /// difference between list and row is a damage.
+    fn remove_listed_key(
+        self,
+        aim: &RemovalAim<'_>,
+        listed: &ListedKey,
+        is_fresh: bool,
+    ) -> Result<Option<bool>> {
+        let ListedKey { time_ms, key, .. } = listed;
+        let head = self.rows().head(self.tables, key)?;
+        let agrees = head.is_some_and(|head| aim.index.time_of(head) == Some(*time_ms));
+        if !agrees && !is_fresh {
+            return Ok(None); // written again, or removed
+        }
+        let expired_at =
+            head.and_then(|head| head.expire_ms).filter(|at| expiry::is_expired(*at, aim.now_ms));
+        // The row decides, whatever the index says.
+        let removed = match (head, aim.index) {
+            (Some(head), TimeIndex::Expiry) => expired_at.map(|at| (head, !self.was_met(key, at))),
+            (Some(head), TimeIndex::Written) => agrees.then_some((head, !self.is_expired(head))),
+            (None, _) => None,
+        };
+        if let Some((head, _)) = removed {
+            self.delete_row(key, head)?;
+        }
+        if !agrees {
+            // Only in a damaged store: without this, every removal would find this entry again.
+            self.rows().drop_time_entry(self.tables, aim.index, *time_ms, key)?;
+        }
+        Ok(Some(removed.is_some_and(|(_, counts)| counts)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::expiry::Expiry;
+    use crate::options::PutOptions;
+
+    const NOW_MS: i64 = 5_000;
+
+    fn put(db: &mut Db, tables: &Arc<Tables>, key: u32, expire_ms: i64) {
+        let options = PutOptions::new().expiry(Expiry::At(expire_ms));
+        db.write(|db| db.on(tables).put(&key.to_be_bytes(), b"value", &options)).unwrap();
+    }
+
+    /// Returns the size of a list with these numbers of keys and bytes.
+    fn size(keys: usize, bytes: usize) -> ListSize {
+        ListSize { keys, bytes }
+    }
+
+    #[test]
+    fn steps_keep_listed_keys_that_were_changed_since() {
+        let (tables, mut db) = (Arc::new(Tables::of("default")), Db::open(None, &Config::new(), 1).unwrap());
+        let count = 20_000;
+        db.begin_write_call().unwrap();
+        for key in 0..count {
+            put(&mut db, &tables, key, 1_000 + i64::from(key % 100));
+        }
+        db.commit_call().unwrap();
+        // A waiting thread ends each step after 2 ms.
+        let limits =
+            StepLimits { max: usize::MAX, has_time_limit: false, in_time: &|| true, waited_for: &|| true };
+        let families = [(1_000, Arc::clone(&tables))];
+        let mut list = RemovalList::default();
+        let first = db.purge(&families, NOW_MS, NOW_MS, &mut list, &limits).unwrap();
+        assert!(first.others_wait && !list.is_empty() && first.counted == first.entries, "{first:?}");
+        // The last keys of the list, in the order in which they are removed.
+        put(&mut db, &tables, count - 1, NOW_MS + 1);
+        put(&mut db, &tables, count - 2, NOW_MS - 1); // expired, but at another time
+        db.write(|db| db.on(&tables).delete(&(count - 3).to_be_bytes())).unwrap();
+        let mut removed = first.counted;
+        while !list.is_empty() {
+            removed += db.purge(&families, NOW_MS, NOW_MS, &mut list, &limits).unwrap().counted;
+        }
+        // The key that expired at another time was in a second list.
+        assert_eq!((removed, db.on(&tables).count().unwrap()), (u64::from(count) - 2, 1));
+        db.integrity_check().unwrap();
+    }
+
+    #[test]
+    fn list_has_the_earliest_keys_of_all_families() {
+        let mut db = Db::open(None, &Config::new(), 1).unwrap();
+        let names = ["default", "b", "a"];
+        let families: Vec<_> = names.iter().map(|name| Arc::new(Tables::of(name))).collect();
+        for (at, tables) in families.iter().enumerate() {
+            if at > 0 {
+                db.write(|db| db.create_family(tables, 1)).unwrap();
+            }
+            for key in 0..50 {
+                put(&mut db, tables, key, 1_000 + 3 * i64::from(key) + at as i64);
+            }
+        }
+        let due: Vec<_> = (1_000..).zip(families.iter().cloned()).collect();
+        let aim = |last_ms| RemovalAim { index: TimeIndex::Expiry, families: &due, last_ms, now_ms: NOW_MS };
+        for (last_ms, max, expected) in [(NOW_MS, 10, 10), (NOW_MS, 500, 150), (1_005, 500, 6), (999, 9, 0)] {
+            let listed = db.list_keys(&aim(last_ms), max).unwrap();
+            let mut times: Vec<_> = listed.iter().map(|listed| listed.time_ms).collect();
+            times.sort_unstable();
+            assert_eq!(times, (1_000..1_000 + expected).collect::<Vec<_>>());
+            let order = |listed: &ListedKey| (listed.family.family().to_owned(), listed.key.clone());
+            assert!(listed.iter().map(order).rev().is_sorted());
+        }
+    }
+
+    #[test]
+    fn list_keeps_the_earliest_keys_that_fit() {
+        let family = Arc::new(Tables::of("default"));
+        let listed =
+            |time_ms, length| ListedKey { family: Arc::clone(&family), time_ms, key: vec![0; length] };
+        let entry = size_of::<ListedKey>();
+        for (most, kept, cut_ms) in [
+            (size(4, 9999), vec![1, 2, 3], None),
+            (size(3, 9999), vec![1, 2, 3], Some(3)),
+            (size(2, 9999), vec![1, 2], Some(2)),
+            (size(9, 1), vec![1], Some(1)),
+            (size(9, entry + 11), vec![1, 2], Some(2)),
+        ] {
+            let mut keys = vec![listed(2, 10), listed(3, 10), listed(1, 10)];
+            assert_eq!(keep_earliest(&mut keys, most), cut_ms);
+            assert_eq!(keys.iter().map(|listed| listed.time_ms).collect::<Vec<_>>(), kept);
+        }
+    }
+}
