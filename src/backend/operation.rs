@@ -84,3 +84,30 @@ pub(crate) struct Scan<'a> {
     pub(crate) upper: Bound<&'a [u8]>,
     pub(crate) reverse: bool,
 }
+
+impl<'a> Scan<'a> {
+    /// Returns the bound at which the scan begins.
+    pub(crate) fn start(&self) -> Bound<&'a [u8]> {
+        if self.reverse { self.upper } else { self.lower }
+    }
+
+    /// Returns the part of the scan that comes after `key`, in the direction of the scan.
+    pub(crate) fn after(self, key: &'a [u8]) -> Scan<'a> {
+        match self.reverse {
+            false => Scan { lower: Bound::Excluded(key), ..self },
+            true => Scan { upper: Bound::Excluded(key), ..self },
+        }
+    }
+
+    /// Returns `true` if no key can be between the bounds.
+    pub(crate) fn is_empty(&self) -> bool {
+        match (self.lower, self.upper) {
+            (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+            (
+                Bound::Included(lower) | Bound::Excluded(lower),
+                Bound::Included(upper) | Bound::Excluded(upper),
+            ) => lower >= upper,
+            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        }
+    }
+}

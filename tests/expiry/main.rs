@@ -5,6 +5,7 @@ mod cleaner;
 mod clocks;
 #[path = "../common/mod.rs"]
 mod common;
+mod expired_ranges;
 mod expiry_cursor;
 mod lazy_removal;
 mod many_families;

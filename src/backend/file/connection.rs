@@ -14,6 +14,7 @@ use super::checkpoint_schedule::CheckpointSchedule;
 use super::disk_reserve::{DiskSpace, KeptWal};
 use super::engine::btree::BtreeConnection;
 use super::error::translate;
+use super::expired_ranges::ExpiredRanges;
 use super::handle_registry::{OpenHandle, Registration};
 use super::immutable_state::Immutable;
 use super::moved_file::Watched;
@@ -79,6 +80,7 @@ pub(crate) struct Db {
     /// Lower bounds on the earliest write time in each family. (`next_expiry` has the lower bounds
     /// on the earliest expiry times.)
     pub(super) next_written: RefCell<NextExpiryIndex>,
+    pub(super) expired_ranges: ExpiredRanges,
     pub(super) quota: QuotaTracker,
     pub(super) disk_space: DiskSpace,
     pub(super) pending: RefCell<PendingRemovals>,

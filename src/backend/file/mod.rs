@@ -5,7 +5,8 @@
 //!   copied into the database if that is due. Start reading here.
 //! - [`write`]: the writes, and which rows of which tables they change.
 //! - [`read`]: the reads.
-//! - [`chunk_builder`]: filling a chunk with the rows of a scan.
+//! - [`chunk_builder`]: filling a chunk with the rows of a scan. [`expired_ranges`]: where scans skip
+//!   expired rows.
 //! - [`engine`]: operations on single rows, by SQL or by SQLite's B-tree functions.
 //! - [`lazy_expiry`]: removal of expired rows that reads have found. [`pending_removals`] lists them.
 //! - [`expiry_schedule`]: the search for families with expired keys. [`next_expiry_index`] keeps
@@ -58,6 +59,7 @@ mod disk_reserve;
 mod disk_space;
 mod engine;
 mod error;
+mod expired_ranges;
 mod expiry_schedule;
 mod handle_registry;
 mod immutable;

@@ -1,10 +1,10 @@
 //! Reads of the tables of a family: single keys, expired keys, and the next rows of a scan.
 
-use super::chunk_builder::{Filling, copy};
+use super::chunk_builder::copy;
 use super::engine::{Engine, Head, RowView, Step, TimeIndex, from_time};
 use super::error::damaged;
 use super::write::Contents;
-use crate::backend::{Chunk, Found, Scan, TimeEntry, Times, TransactionState};
+use crate::backend::{Chunk, Found, TimeEntry, Times, TransactionState};
 use crate::error::Result;
 use crate::expiry::Expiry;
 use crate::memory::Destination;
@@ -124,14 +124,6 @@ impl Contents<'_> {
             Ok(if entries.len() < max { Step::Continue } else { Step::Stop })
         })?;
         Ok(entries)
-    }
-
-    /// Reads the next live rows of a scan into an empty chunk. Returns the key of the last row
-    /// examined, or `None` at the end of the scan.
-    pub(crate) fn next_rows(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
-        let mut filling = Filling::new(chunk, self.clock);
-        self.rows().fill(self.tables, scan, &mut filling)?;
-        Ok(filling.read_to())
     }
 
     /// Reads rows into an empty chunk, in the order of the expiry index: those after the entry

@@ -21,6 +21,7 @@ use super::connection::{Db, Owner};
 use super::disk_reserve::DiskSpace;
 use super::engine::btree::{BtreeConnection, Keep};
 use super::error::translate;
+use super::expired_ranges::ExpiredRanges;
 use super::immutable_state::Immutable;
 use super::moved_file::Watched;
 use super::os::{self, BusyHandler, FileLocation, OsFile, Presence, WalFrames, WalIndex};
@@ -106,6 +107,7 @@ pub(super) fn set_up(
         presence: None,
         next_expiry: RefCell::default(),
         next_written: RefCell::default(),
+        expired_ranges: ExpiredRanges::default(),
         quota: QuotaTracker::default(),
         disk_space: DiskSpace::default(),
         pending: RefCell::default(),

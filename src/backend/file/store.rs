@@ -144,6 +144,7 @@ impl Db {
 
     fn run_write(&mut self, mode: WriteMode, f: &dyn Fn(&Db) -> Result<()>) -> Result<()> {
         self.transaction.check_write()?;
+        self.expired_ranges.forget();
         let f = &|db: &Db| db.within_limit(&db.owner.clock, f);
         if self.transaction == TransactionState::Write {
             let done = self.write_or_doom(f);
@@ -402,6 +403,7 @@ impl Db {
     /// Makes all tables consistent with the data rows, in a transaction of its own. Reports losses
     /// to `tell`, and returns the number of changes.
     pub(crate) fn repair_call(&mut self, now_ms: i64, tell: &mut dyn FnMut(Found<'_>)) -> Result<u64> {
+        self.expired_ranges.forget();
         let fixed = self.in_own_transaction(true, |db| db.repair(now_ms, tell))?;
         self.after_commit(false);
         Ok(fixed)
