@@ -128,8 +128,10 @@ static void get_into_damaged(void)
         value = UNTOUCHED_POINTER;
         GIVES(KVSTORE_CORRUPT, kvstore_get_ttl(kv, K("key"), &value, &n, &left));
         CHECK(value == NULL && n == 0);
-        OK(kvstore_get_into(kv, K("key"), buffer, PAGE * 10, &n)); /* the beginning is there */
-        CHECK(n == N);
+        if (strcmp(kvstore_engine(), "btree") == 0) { /* SQL reads whole values */
+            OK(kvstore_get_into(kv, K("key"), buffer, PAGE * 10, &n)); /* the beginning is there */
+            CHECK(n == N);
+        }
         OK(kvstore_put(kv, K("key"), "new", 3));
         OK(kvstore_get_into(kv, K("key"), buffer, N, &n));
         CHECK(n == 3 && memcmp(buffer, "new", 3) == 0);
