@@ -7,47 +7,41 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Bound;
 
-use super::chunk_builder::Filling;
-use super::engine::Engine;
-use super::write::Contents;
-use crate::backend::{Chunk, Scan, TransactionState};
-use crate::error::Result;
-
 /// Notes of a connection.
 #[derive(Default)]
 pub(super) struct ExpiredRanges {
     /// Whether a scan has found many expired rows since the last write of this connection. If not,
     /// there is no range.
-    in_use: Cell<bool>,
+    pub(super) in_use: Cell<bool>,
     /// The last range of a forward scan.
-    forward: RefCell<Option<ExpiredRange>>,
+    pub(super) forward: RefCell<Option<ExpiredRange>>,
     /// The last range of a reverse scan.
-    reverse: RefCell<Option<ExpiredRange>>,
+    pub(super) reverse: RefCell<Option<ExpiredRange>>,
 }
 
 /// Range of keys whose rows are all expired.
-struct ExpiredRange {
-    family: String,
+pub(super) struct ExpiredRange {
+    pub(super) family: String,
     /// Bound at which the scan began.
-    from: Bound<Vec<u8>>,
+    pub(super) from: Bound<Vec<u8>>,
     /// Key of the last row examined, in the direction of the scan. The range includes it.
-    to: Vec<u8>,
+    pub(super) to: Vec<u8>,
     /// Time at which the rows were expired, in milliseconds since the Unix epoch.
-    now_ms: i64,
+    pub(super) now_ms: i64,
     /// Number that changes with commits of other connections (`Db::commits_of_others`).
-    version: u32,
+    pub(super) version: u32,
 }
 
 impl ExpiredRange {
     /// Returns `true` if all rows of the range are expired and unchanged in the open transaction,
     /// in which `commits_of_others` returns `version`.
-    fn is_valid(&self, family: &str, version: u32, now_ms: i64) -> bool {
+    pub(super) fn is_valid(&self, family: &str, version: u32, now_ms: i64) -> bool {
         self.family == family && self.version == version && self.now_ms <= now_ms
     }
 
     /// Returns `true` if this range has all rows from `start` to `self.to`, in the direction of the
     /// scan.
-    fn has(&self, start: Bound<&[u8]>, reverse: bool) -> bool {
+    pub(super) fn has(&self, start: Bound<&[u8]>, reverse: bool) -> bool {
         let comes_before = |a: &[u8], b: &[u8]| if reverse { a > b } else { a < b };
         let begins_in_time = match (&self.from, start) {
             (Bound::Unbounded, _) => true,
@@ -74,60 +68,6 @@ impl ExpiredRanges {
             self.forward.take();
             self.reverse.take();
         }
-    }
-}
-
-impl Contents<'_> {
-    /// Reads the next live rows of a scan into an empty chunk. Returns the key of the last row
-    /// examined, or `None` at the end of the scan.
-    pub(crate) fn next_rows(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
-        let ranges = &self.db.expired_ranges;
-        if !ranges.in_use.get() {
-            let read_to = self.fill(scan, chunk)?;
-            if chunk.len() == 0 && read_to.is_some() && self.db.transaction != TransactionState::Write {
-                ranges.in_use.set(true);
-            }
-            return Ok(read_to);
-        }
-        self.db.in_snapshot(|_| self.next_rows_after_expired(scan, chunk))
-    }
-
-    /// As `next_rows`, but uses and updates the noted ranges. Call this in a transaction.
-    #[cold]
-    fn next_rows_after_expired(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
-        let version = self.db.commits_of_others()?;
-        let now_ms = self.clock.now_ms();
-        let ranges = &self.db.expired_ranges;
-        let mut noted = if scan.reverse { &ranges.reverse } else { &ranges.forward }.borrow_mut();
-        let family = self.tables.family();
-        *noted = noted.take().filter(|range| range.is_valid(family, version, now_ms));
-        let range = noted.as_ref().filter(|range| range.has(scan.start(), scan.reverse));
-        let rest = range.map_or(scan, |range| scan.after(&range.to));
-        if rest.is_empty() {
-            return Ok(None);
-        }
-        let Some(to) = self.fill(rest, chunk)? else { return Ok(None) };
-        if chunk.len() > 0 {
-            return Ok(Some(to));
-        }
-        // The rows were compared with a time between `now_ms` and now.
-        let now_ms = now_ms.max(self.clock.now_ms());
-        let from = scan.start().map(<[u8]>::to_vec);
-        let new = match noted.take() {
-            Some(range) if range.has(scan.start(), scan.reverse) => ExpiredRange { to, now_ms, ..range },
-            // This read ends where the range begins.
-            Some(range) if range.has(Bound::Excluded(&to), scan.reverse) => {
-                ExpiredRange { from, now_ms, ..range }
-            }
-            _ => ExpiredRange { family: family.to_owned(), from, to, now_ms, version },
-        };
-        Ok(Some(noted.insert(new).to.clone()))
-    }
-
-    fn fill(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
-        let mut filling = Filling::new(chunk, self.clock);
-        self.rows().fill(self.tables, scan, &mut filling)?;
-        Ok(filling.read_to())
     }
 }
 

@@ -1,10 +1,13 @@
 //! Reads of the tables of a family: single keys, expired keys, and the next rows of a scan.
 
-use super::chunk_builder::copy;
+use std::ops::Bound;
+
+use super::chunk_builder::{Filling, copy};
 use super::engine::{Engine, Head, RowView, Step, TimeIndex, from_time};
 use super::error::damaged;
+use super::expired_ranges::ExpiredRange;
 use super::write::Contents;
-use crate::backend::{Chunk, Found, TimeEntry, Times, TransactionState};
+use crate::backend::{Chunk, Found, Scan, TimeEntry, Times, TransactionState};
 use crate::error::Result;
 use crate::expiry::Expiry;
 use crate::memory::Destination;
@@ -124,6 +127,58 @@ impl Contents<'_> {
             Ok(if entries.len() < max { Step::Continue } else { Step::Stop })
         })?;
         Ok(entries)
+    }
+
+    /// Reads the next live rows of a scan into an empty chunk. Returns the key of the last row
+    /// examined, or `None` at the end of the scan.
+    pub(crate) fn next_rows(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
+        let ranges = &self.db.expired_ranges;
+        if !ranges.in_use.get() {
+            let read_to = self.fill(scan, chunk)?;
+            if chunk.len() == 0 && read_to.is_some() && self.db.transaction != TransactionState::Write {
+                ranges.in_use.set(true);
+            }
+            return Ok(read_to);
+        }
+        self.db.in_snapshot(|_| self.next_rows_after_expired(scan, chunk))
+    }
+
+    /// As `next_rows`, but uses and updates the noted ranges. Call this in a transaction.
+    #[cold]
+    fn next_rows_after_expired(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
+        let version = self.db.commits_of_others()?;
+        let now_ms = self.clock.now_ms();
+        let ranges = &self.db.expired_ranges;
+        let mut noted = if scan.reverse { &ranges.reverse } else { &ranges.forward }.borrow_mut();
+        let family = self.tables.family();
+        *noted = noted.take().filter(|range| range.is_valid(family, version, now_ms));
+        let range = noted.as_ref().filter(|range| range.has(scan.start(), scan.reverse));
+        let rest = range.map_or(scan, |range| scan.after(&range.to));
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let Some(to) = self.fill(rest, chunk)? else { return Ok(None) };
+        if chunk.len() > 0 {
+            return Ok(Some(to));
+        }
+        // The rows were compared with a time between `now_ms` and now.
+        let now_ms = now_ms.max(self.clock.now_ms());
+        let from = scan.start().map(<[u8]>::to_vec);
+        let new = match noted.take() {
+            Some(range) if range.has(scan.start(), scan.reverse) => ExpiredRange { to, now_ms, ..range },
+            // This read ends where the range begins.
+            Some(range) if range.has(Bound::Excluded(&to), scan.reverse) => {
+                ExpiredRange { from, now_ms, ..range }
+            }
+            _ => ExpiredRange { family: family.to_owned(), from, to, now_ms, version },
+        };
+        Ok(Some(noted.insert(new).to.clone()))
+    }
+
+    fn fill(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
+        let mut filling = Filling::new(chunk, self.clock);
+        self.rows().fill(self.tables, scan, &mut filling)?;
+        Ok(filling.read_to())
     }
 
     /// Reads rows into an empty chunk, in the order of the expiry index: those after the entry
