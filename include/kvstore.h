@@ -1432,7 +1432,7 @@ int kvstore_cf_ttl_remaining(KVColumnFamily *cf, const void *pKey, int nKey, int
  * @param pnDeleted Receives the number of keys removed, without those that a get, exists or ttl
  *   call of this handle found expired before. May be NULL.
  *
- * The keys are removed in transactions of at most `walPages` keys, at least 256 and at most 4096
+ * The keys are removed in transactions of at most `walPages` keys, at least 256 and at most 1024
  * (256 with KVSTORE_SMALL). A transaction ends earlier after about 50 ms, and after 2 ms if another
  * handle or thread waits to write; the purge then pauses for up to 10 ms. Inside a transaction, all
  * keys are removed in that one. After a failure, keys that earlier transactions removed stay

@@ -20,7 +20,7 @@ impl Family {
     /// Removes all expired keys of this family. Returns their number.
     ///
     /// The cost depends on the number of expired keys, not on the size of the family. The work is
-    /// done in transactions of at most 4096 keys, or in the open transaction. A transaction ends
+    /// done in transactions of at most 1024 keys, or in the open transaction. A transaction ends
     /// early when another handle or thread waits to write. Keys that a `get`,
     /// `exists` or `ttl` of this handle found expired before are removed but not counted. On a
     /// server, keys that other clients are removing or writing are skipped.

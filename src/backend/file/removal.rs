@@ -24,12 +24,12 @@ const KEYS_PER_LOOK: usize = 16;
 /// Least and greatest number of keys that one transaction removes at most. In between, it is the
 /// target length of the WAL in pages, so that one transaction does not make the WAL many times
 /// longer.
-const KEYS_PER_STEP: [usize; 2] = [256, 4096];
-/// Number of transactions for whose keys a list is made at once, unless a transaction has the least
-/// number of keys. A longer list has more keys on each page.
-const STEPS_PER_LIST: usize = 8;
-/// Maximum size of a list in memory, in bytes, for each key that one transaction removes at most.
-const LIST_BYTES_PER_KEY: usize = 1024;
+const KEYS_PER_STEP: [usize; 2] = [256, 1024];
+/// Maximum size of a list. A longer list has more keys on each page of the tables.
+const LIST: ListSize = ListSize { keys: 32_768, bytes: 4 << 20 };
+/// Maximum size of a list if a transaction removes only the least number of keys, because memory and
+/// disk are small.
+const SMALL_LIST: ListSize = ListSize { keys: KEYS_PER_STEP[0], bytes: 256 << 10 };
 
 /// List of keys that the next transactions of a purge or a sweep remove.
 #[derive(Default)]
@@ -107,7 +107,9 @@ impl Db {
         let mut exists: Option<&Tables> = None;
         while seen < max {
             if done == list.keys.len() {
-                list.keys = self.list_keys(aim, self.list_length(limits).min(limits.max - seen))?;
+                let size = self.list_size(limits);
+                list.keys =
+                    self.list_keys(aim, ListSize { keys: size.keys.min(limits.max - seen), ..size })?;
                 (done, is_fresh, exists) = (0, true, None);
             }
             let Some(listed) = list.keys.iter().rev().nth(done) else { break };
@@ -136,21 +138,17 @@ impl Db {
         usize::try_from(self.checkpoints.limit.0).unwrap_or(greatest).clamp(least, greatest)
     }
 
-    /// Returns the maximum number of keys of a list.
-    fn list_length(&self, limits: &StepLimits<'_>) -> usize {
-        match self.keys_per_step() {
-            // The time limit ends a removal between two lists only, so that always the keys with
-            // the earliest times are removed.
-            _ if limits.has_time_limit => KEYS_PER_LOOK,
-            least if least == KEYS_PER_STEP[0] => least,
-            step => step * STEPS_PER_LIST,
-        }
+    /// Returns the maximum size of a list.
+    fn list_size(&self, limits: &StepLimits<'_>) -> ListSize {
+        let size = if self.keys_per_step() == KEYS_PER_STEP[0] { SMALL_LIST } else { LIST };
+        // The time limit ends a removal between two lists only, so that the keys with the earliest
+        // times are removed.
+        if limits.has_time_limit { ListSize { keys: KEYS_PER_LOOK, ..size } } else { size }
     }
 
-    /// Returns the `max` keys with the earliest times, or fewer if a list cannot be that large, in
-    /// descending order of family and key.
-    fn list_keys(&self, aim: &RemovalAim<'_>, max: usize) -> Result<Vec<ListedKey>> {
-        let most = ListSize { keys: max, bytes: self.keys_per_step() * LIST_BYTES_PER_KEY };
+    /// Returns the keys with the earliest times, as many as fit in a list, in descending order of
+    /// family and key.
+    fn list_keys(&self, aim: &RemovalAim<'_>, most: ListSize) -> Result<Vec<ListedKey>> {
         let mut keys = Vec::new();
         let mut last_ms = aim.last_ms;
         for (first_ms, family) in aim.families {
@@ -327,7 +325,7 @@ mod tests {
         let due: Vec<_> = (1_000..).zip(families.iter().cloned()).collect();
         let aim = |last_ms| RemovalAim { index: TimeIndex::Expiry, families: &due, last_ms, now_ms: NOW_MS };
         for (last_ms, max, expected) in [(NOW_MS, 10, 10), (NOW_MS, 500, 150), (1_005, 500, 6), (999, 9, 0)] {
-            let listed = db.list_keys(&aim(last_ms), max).unwrap();
+            let listed = db.list_keys(&aim(last_ms), size(max, usize::MAX)).unwrap();
             let mut times: Vec<_> = listed.iter().map(|listed| listed.time_ms).collect();
             times.sort_unstable();
             assert_eq!(times, (1_000..1_000 + expected).collect::<Vec<_>>());
