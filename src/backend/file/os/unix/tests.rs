@@ -504,12 +504,16 @@ fn buffered_wal_equals_plain_wal_after_each_random_commit() {
     }
 }
 
-/// Creates a database in WAL mode with `commits` commits, through the library's VFS.
-fn database_with_wal(path: &Path, commits: u32) -> rusqlite::Connection {
+/// Opens a database through the library's VFS.
+fn connection_to(path: &Path) -> rusqlite::Connection {
     set_up().unwrap();
     let flags = rusqlite::OpenFlags::default();
-    let conn =
-        rusqlite::Connection::open_with_flags_and_vfs(path, flags, vfs::name_as_str().unwrap()).unwrap();
+    rusqlite::Connection::open_with_flags_and_vfs(path, flags, vfs::name_as_str().unwrap()).unwrap()
+}
+
+/// Creates a database in WAL mode with `commits` commits, through the library's VFS.
+fn database_with_wal(path: &Path, commits: u32) -> rusqlite::Connection {
+    let conn = connection_to(path);
     conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t(x)")
         .unwrap();
     for n in 0..commits {
@@ -781,4 +785,30 @@ fn lost_async_sync_fails_and_disables_later_ones() {
         }
         HandedOver::begin(&conn, Opened::Main, &file(&path)).is_none()
     }));
+}
+
+#[test]
+fn waits_for_a_lock_are_counted_for_all_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    let holder = database_with_wal(&path, 1);
+    let busy = BusyHandler::default(); // dropped after the connection
+    let waiter = connection_to(&path);
+    waiter.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).unwrap(); // opens the WAL
+    let seen = WalIndex::of(&holder).unwrap();
+    holder.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for (counts, timeout) in [(false, 3), (true, 3), (true, 200), (true, 0)] {
+        if counts {
+            busy.count_waits_in(WalIndex::of(&waiter).unwrap());
+        }
+        busy.set_timeout(&waiter, Duration::from_millis(timeout)).unwrap();
+        let (before, began) = (seen.waits(), std::time::Instant::now());
+        assert!(waiter.execute_batch("BEGIN IMMEDIATE").is_err());
+        assert!(began.elapsed() >= Duration::from_millis(timeout));
+        assert_eq!(seen.waits() > before, counts && timeout > 0, "timeout {timeout}");
+    }
+    holder.execute_batch("COMMIT").unwrap();
+    let before = seen.waits();
+    waiter.execute_batch("BEGIN IMMEDIATE; COMMIT").unwrap();
+    assert_eq!(seen.waits(), before);
 }
