@@ -8,16 +8,19 @@ use crate::error::{Error, Result};
 /// Error text for exhausted memory, for code that cannot create an [`Error`].
 pub(crate) const NONE_LEFT: &str = "there is no memory for it: try where there is more";
 
-/// Reserves space for `more` additional bytes in `bytes`.
+/// Reserves space for `more` additional items in `items`.
 ///
 /// # Errors
 /// `NoMemory`; nothing is changed then.
 #[inline]
-pub(crate) fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
+pub(crate) fn reserve<T>(items: &mut Vec<T>, more: usize) -> Result<()> {
     // The capacity usually doubles, so that many small pieces are not copied again and again. If
     // that is too much, only the needed space is reserved.
-    let made = bytes.try_reserve(more).or_else(|_| bytes.try_reserve_exact(more));
-    made.map_err(|_| Error::no_memory(format!("out of memory: {more} bytes could not be allocated")))
+    let made = items.try_reserve(more).or_else(|_| items.try_reserve_exact(more));
+    made.map_err(|_| {
+        let bytes = more.saturating_mul(size_of::<T>());
+        Error::no_memory(format!("out of memory: {bytes} bytes could not be allocated"))
+    })
 }
 
 /// Appends the bytes `with` to `bytes`.

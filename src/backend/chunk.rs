@@ -139,6 +139,7 @@ impl Chunk {
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8], expire_ms: Option<i64>) -> Result<()> {
         let start = self.bytes.len();
         memory::reserve(&mut self.bytes, key.len().saturating_add(value.len()))?;
+        memory::reserve(&mut self.entries, 1)?;
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.push(start, key.len(), value.len(), expire_ms);
@@ -153,6 +154,7 @@ impl Chunk {
     #[inline]
     pub(crate) fn add_joined(&mut self, key: &[u8], both: &[u8], expire_ms: Option<i64>) -> Result<()> {
         let start = self.bytes.len();
+        memory::reserve(&mut self.entries, 1)?;
         memory::extend(&mut self.bytes, both)?;
         self.push(start, key.len(), both.len() - key.len(), expire_ms);
         Ok(())
@@ -165,26 +167,32 @@ impl Chunk {
     /// Its first argument is the length of the byte buffer of the chunk. It adds this number to the
     /// offset of each key in `piece`. It returns the number of entries that it has written, and the
     /// earliest expiry time of these; `None` if none of them expires.
+    ///
+    /// # Errors
+    /// `NoMemory`: no row was added.
     #[inline(always)]
     pub(crate) fn add_from(
         &mut self,
         piece: &[u8],
         most: usize,
         decode: impl FnOnce(usize, &mut [ChunkEntry]) -> (usize, Option<i64>),
-    ) {
+    ) -> Result<()> {
         let (base, first) = (self.bytes.len(), self.entries.len());
         if first == 0 {
             // One allocation for the whole chunk, if every piece has as many entries as this one.
-            self.bytes.reserve(self.limits.bytes + piece.len());
+            memory::reserve(&mut self.bytes, self.limits.bytes + piece.len())?;
             let entries = self.limits.bytes / piece.len().max(1) * most + most;
-            self.entries.reserve(self.limits.rows.min(entries));
+            memory::reserve(&mut self.entries, self.limits.rows.min(entries))?;
         }
+        memory::reserve(&mut self.bytes, piece.len())?;
+        memory::reserve(&mut self.entries, most)?;
         self.entries.resize(first + most, ChunkEntry::default());
         let room = self.entries.get_mut(first..).unwrap_or_default();
         let (count, first_end) = decode(base, room);
         self.entries.truncate(first + count);
         self.note_end(first_end);
         self.copy_from(piece, first, count > 0 && count * 2 >= most);
+        Ok(())
     }
 
     /// Copies the keys and values of the entries from index `first` on from `piece` into the byte
@@ -224,5 +232,19 @@ impl Chunk {
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= self.limits.rows || self.bytes.len() >= self.limits.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn chunk_without_memory_adds_nothing() {
+        let mut chunk = Chunk::default();
+        chunk.set_limits(Limits { rows: 9, bytes: isize::MAX as usize, skipped: 9, keys_only: false });
+        let added = chunk.add_from(b"page", 1, |_, _| unreachable!());
+        assert_eq!((added.map_err(|e| e.kind()), chunk.len()), (Err(ErrorKind::NoMemory), 0));
     }
 }

@@ -232,6 +232,31 @@ fn store_with_damaged_table_name_is_not_opened() {
     }
 }
 
+/// Reads and writes of one table would change another one.
+#[test]
+fn store_with_two_tables_on_one_root_page_is_not_opened() {
+    if common::are_closed_to_other_programs() {
+        return;
+    }
+    let root = |table: &str| format!("(select rootpage from sqlite_schema where name = '{table}')");
+    for (table, other) in [
+        ("data:^It''s", root("data:default")),
+        ("data:default", root("kvstore_family")),
+        ("blob:^It''s", root("data:^It''s")),
+        ("data:^It''s", "1".to_owned()),
+    ] {
+        for config in [Config::new(), Config::new().sql_engine(true)] {
+            let scratch = sound();
+            let change = format!(
+                "pragma writable_schema = on; update sqlite_schema set rootpage = {other} where name = '{table}'"
+            );
+            damage(&scratch, &change);
+            let opened = Store::open_with(scratch.path(), &config).map(drop);
+            assert_eq!(kind(opened), ErrorKind::Corrupt, "{table}: {other}");
+        }
+    }
+}
+
 /// Tables of other programs in the file, with all the ways to write a name.
 #[test]
 fn tables_of_other_programs_do_not_prevent_open() {

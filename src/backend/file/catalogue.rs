@@ -2,7 +2,7 @@
 //! settings of the store itself.
 
 use super::connection::Db;
-use super::error::translate;
+use super::error::{damaged, translate};
 use super::os;
 use super::quota::Quota;
 use super::schema::{self, Settings, Tables};
@@ -23,7 +23,14 @@ impl Db {
         {
             return Ok(());
         }
-        self.read_schema()
+        self.read_schema()?;
+        // SQLite itself does not notice this.
+        let sharing = "SELECT count(*) - count(DISTINCT rootpage) + count(CASE rootpage WHEN 1 THEN 1 END) \
+                       FROM sqlite_schema WHERE rootpage > 0";
+        match self.read_number(sharing)? {
+            0 => Ok(()),
+            _ => Err(damaged("two tables have the same root page in the list of tables")),
+        }
     }
 
     /// Creates a family, inside a write transaction. Returns `false` if the family exists already.

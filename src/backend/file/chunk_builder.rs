@@ -90,9 +90,9 @@ impl<'a> Filling<'a> {
         piece: &[u8],
         most: usize,
         decode: impl FnOnce(usize, &mut [ChunkEntry], &mut Ends<'_>) -> (usize, Option<i64>),
-    ) {
+    ) -> Result<()> {
         let ends = &mut self.ends;
-        self.chunk.add_from(piece, most, |base, room| decode(base, room, ends));
+        self.chunk.add_from(piece, most, |base, room| decode(base, room, ends))
     }
 
     /// Returns `true` if the chunk needs no more rows. Call this after `add_from`.

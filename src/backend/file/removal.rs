@@ -15,9 +15,9 @@ use super::engine::{Engine, Step, TimeIndex, from_time};
 use super::schema::Tables;
 use super::write::Contents;
 use crate::backend::{Removals, StepLimits};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::expiry;
-use crate::memory::copy_of;
+use crate::memory::{copy_of, reserve};
 
 /// Maximum number of keys that are removed between two checks whether the step should end.
 const KEYS_PER_LOOK: usize = 16;
@@ -185,8 +185,7 @@ impl Db {
             if time_ms > last_ms {
                 return Ok(Step::Stop);
             }
-            keys.try_reserve(1)
-                .map_err(|_| Error::no_memory("out of memory for the list of expired keys"))?;
+            reserve(keys, 1)?;
             let listed = ListedKey { family: Arc::clone(family), time_ms, key: copy_of(key)? };
             size.add(&listed);
             keys.push(listed);

@@ -488,6 +488,29 @@ fn calls_at_file_size_limit_fail_without_effect_and_recover() {
     play("file-size");
 }
 
+#[test]
+fn file_size_limit_on_tmpfs_does_not_end_the_process() {
+    play("file-size-in-memory");
+}
+
+/// On tmpfs the kernel sends SIGXFSZ for reserved space, too. Here its action is the default one.
+pub fn file_size_in_memory(dir: &Path) {
+    let Some(disk) = Tmpfs::mount_of(dir, 64) else {
+        println!("{SKIPPED}no file system can be mounted here");
+        return;
+    };
+    for (number, mode) in [JournalMode::Wal, JournalMode::Delete].into_iter().enumerate() {
+        limit(libc::RLIMIT_FSIZE, Some(2 << 20));
+        let config = Config::new().journal_mode(mode);
+        let store = Store::open_with(disk.directory().join(number.to_string()), &config).unwrap();
+        let failed = (0..1_000).find_map(|n| store.put(numbered(n), vec![0; 20_000]).err()).unwrap();
+        assert_eq!(failed.kind(), ErrorKind::Full);
+        store.delete(numbered(0)).unwrap();
+        store.close().unwrap();
+        limit(libc::RLIMIT_FSIZE, None);
+    }
+}
+
 fn full<D: Disk>(dir: &Path, make: &dyn Fn(&Path) -> Option<D>) {
     let Some(disk) = make(dir) else {
         println!("{SKIPPED}no file system can be mounted here; the limit of file sizes stands for it");

@@ -41,6 +41,7 @@ const ROLES: &[Role] = &[
     ("no-descriptors-to-work", without_descriptors::no_descriptors_to_work),
     ("full-disk", disk::full_disk),
     ("file-size", disk::file_size),
+    ("file-size-in-memory", disk::file_size_in_memory),
     ("expired-disk", disk::expired_disk),
     ("deletes-on-full-disk", disk::deletes_on_full_disk),
     ("purge-on-full-disk", disk::purge_on_full_disk),

@@ -37,10 +37,11 @@ impl BtreeConnection {
     }
 
     /// Returns `true` if every row of SQLite's list of tables could be decoded and agrees with its
-    /// SQL text.
+    /// SQL text, and each table has a root page of its own.
     pub(in crate::backend) fn list_is_plain(&self, db: &Db) -> Result<bool> {
         let (_here, _) = self.begin_list_operation(db)?;
-        Ok(self.list.borrow().is_plain)
+        let list = self.list.borrow();
+        Ok(list.is_plain && !list.shares_a_root)
     }
 
     /// Returns the integers that the table kvstore_meta contains under these names; `None` for a

@@ -40,7 +40,7 @@ pub(super) fn add_rows(walk: &mut PageWalk<'_>, to: Bound<&[u8]>, filling: &mut 
         (Some(end), true) => {
             leaf.add(cells.iter().rev(), |row| end.is_passed_by(page, row, to, true), filling)
         }
-    };
+    }?;
     walk.pass(passed);
     Ok(())
 }
@@ -62,7 +62,7 @@ impl<'p> Leaf<'p> {
         mut cells: impl ExactSizeIterator<Item = &'p [u8; 2]>,
         is_past: impl Fn(&PlainRow) -> bool,
         filling: &mut Filling<'_>,
-    ) -> usize {
+    ) -> Result<usize> {
         let Leaf { page, content, max_local } = *self;
         let count = cells.len();
         let mut left = count;
@@ -91,8 +91,8 @@ impl<'p> Leaf<'p> {
                 left -= 1;
             }
             (room_for - room.len(), first_end)
-        });
-        count - left
+        })?;
+        Ok(count - left)
     }
 }
 

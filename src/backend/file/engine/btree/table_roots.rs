@@ -12,6 +12,7 @@ use super::scan;
 use super::tree::{Order, Tree};
 use crate::backend::file::schema::{self, CATALOGUE, KINDS, META, Tables};
 use crate::error::Result;
+use crate::memory::reserve;
 
 /// Number of the root page of sqlite_schema, SQLite's list of tables.
 pub(super) const LIST: u32 = 1;
@@ -28,6 +29,8 @@ pub(super) struct TableList {
     /// Whether every row of the list could be decoded and agrees with its SQL text. If not, only
     /// `stamp` is valid.
     pub(super) is_plain: bool,
+    /// Whether two tables or indexes have the same root page, which happens only in a damaged file.
+    pub(super) shares_a_root: bool,
     /// Entries of the families. The key is the part of the table names after the colon, in lower
     /// case, because SQLite's names ignore ASCII case.
     families: HashMap<Box<str>, Listed>,
@@ -66,12 +69,17 @@ impl TableList {
         let mut cursor = tree.cursor(LIST, Order::Rowid, false)?;
         let mut room = tree.pages().room();
         let mut there = cursor.first()?;
+        let mut roots = Vec::new();
         while there {
             room = room.checked_sub(1).ok_or_else(scan::in_circles)?;
             let rowid = cursor.rowid()?;
             let Some(row) = ListRow::of(cursor.record()?).filter(ListRow::agrees_with_its_sql) else {
                 return Ok(TableList::not_understood(stamp));
             };
+            if row.root != 0 {
+                reserve(&mut roots, 1)?;
+                roots.push(row.root);
+            }
             match row.kind {
                 // Names of triggers do not conflict with those of tables, and triggers do not run
                 // (`open.rs`).
@@ -88,6 +96,9 @@ impl TableList {
             }
             there = cursor.next()?;
         }
+        roots.sort_unstable();
+        list.shares_a_root =
+            roots.windows(2).any(|pair| pair.first() == pair.last()) || roots.first() == Some(&LIST);
         if odd_catalogue {
             list.catalogue = 0;
         }

@@ -63,11 +63,18 @@ fn query() -> u64 {
 /// disk.
 #[inline]
 pub(super) fn written<R: PartialOrd + Default + Copy>(end: u64, write: impl FnOnce() -> R) -> R {
-    let done = if end > limit() { without_signal(write) } else { write() };
+    let done = with_signal_blocked_beyond(end, write);
     if done < R::default() {
         name_the_refusal();
     }
     done
+}
+
+/// Runs `write`, a system call that uses a file up to the offset `end`. If `end` is beyond the
+/// process's limit, blocks the signal SIGXFSZ during the call.
+#[inline]
+pub(super) fn with_signal_blocked_beyond<R>(end: u64, write: impl FnOnce() -> R) -> R {
+    if end > limit() { without_signal(write) } else { write() }
 }
 
 /// Runs `write`, a system call that writes to a file, so that the signal SIGXFSZ does not end the

@@ -176,8 +176,10 @@ impl OsFile {
         }
         let (Ok(start), Ok(length)) = (start.try_into(), (to - start).try_into()) else { return Ok(false) };
         loop {
+            // The length of the file does not change, but tmpfs sends SIGXFSZ all the same.
             // SAFETY: the file is open, and no memory is involved.
-            if unsafe { libc::fallocate(self.fd, libc::FALLOC_FL_KEEP_SIZE, start, length) } == 0 {
+            let reserve = || unsafe { libc::fallocate(self.fd, libc::FALLOC_FL_KEEP_SIZE, start, length) };
+            if limits::with_signal_blocked_beyond(to, reserve) == 0 {
                 return Ok(true);
             }
             match io::Error::last_os_error() {
