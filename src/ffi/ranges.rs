@@ -57,7 +57,8 @@ fn at_first(cursor: Cursor, flags: c_int) -> Outcome<Cursor> {
 /// @param ppIter Receives the iterator, or NULL after a failure. Close it with
 ///   kvstore_iterator_close.
 ///
-/// A range whose lower bound is not below its upper bound is empty. A seek outside the range leaves
+/// A range whose lower bound is above its upper bound is empty; one with equal bounds has only that
+/// key, and only with KVSTORE_RANGE_CLOSED alone. A seek outside the range leaves
 /// the iterator at the end. Visibility of writes: as for kvstore_iterator_create.
 ///
 /// Errors: KVSTORE_ERROR (`kv` or `ppIter` is NULL, a length is out of bounds, a bound is NULL with
