@@ -1,7 +1,7 @@
 //! State that a store handle shares with its families, iterators and batches: the connection behind
 //! its lock, and how reads and writes run on it.
 
-mod turns;
+pub(crate) mod turns;
 pub(crate) mod worker;
 mod write_purge;
 

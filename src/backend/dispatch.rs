@@ -451,6 +451,11 @@ impl Db {
         )
     }
 
+    /// Returns `true` for a file that other connections can write, one at a time.
+    pub(crate) fn is_shared(&self) -> bool {
+        in_a_file!(self, is_shared(), else false)
+    }
+
     /// Returns two counters that advance while connections to the file write, or wait for the write
     /// lock; `None` if that cannot be seen.
     pub(crate) fn activity(&self) -> Option<(u32, u32)> {

@@ -46,7 +46,7 @@ pub(crate) struct Removals {
     /// read had noted as expired before. For a sweep: those that were live.
     pub(crate) counted: u64,
     /// Whether another writer waits for the end of the step. The caller should pause before the next
-    /// one ([`Session::let_others_write`](crate::session::Session::let_others_write)).
+    /// one (`session/turns.rs`).
     pub(crate) others_wait: bool,
     /// Whether other clients are removing or writing all keys that are left. Only on a server.
     pub(crate) left_to_others: bool,
@@ -64,8 +64,8 @@ impl Removals {
 pub(crate) struct StepLimits<'f> {
     /// Maximum number of keys that the whole operation may still remove. One step can remove fewer.
     pub(crate) max: usize,
-    /// Whether the operation has a time limit. Then a step removes few keys between two calls of
-    /// `in_time`, and a checkpoint that becomes due is left to the next write, unless it is overdue.
+    /// Whether the operation has a time limit. Then a checkpoint that becomes due is left to the next
+    /// write, unless it is overdue.
     pub(crate) has_time_limit: bool,
     /// Returns `false` after the time limit.
     pub(crate) in_time: &'f dyn Fn() -> bool,

@@ -3,6 +3,7 @@
 use crate::backend::RemovalList;
 use crate::error::Result;
 use crate::family::Family;
+use crate::session::turns::Turns;
 
 /// Result of one step of a purge or a sweep, which removes a limited number of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,6 +71,7 @@ impl Family {
         let now_ms = session.clock.now_ms();
         let (mut deleted, mut left_to_others) = (0, false);
         let (tables, mut list) = (self.shared_tables(), RemovalList::default());
+        let mut turns = Turns::of(session);
         loop {
             // This read needs no lock on the file if nothing has expired.
             let more =
@@ -78,9 +80,8 @@ impl Family {
             if !more || left == 0 || left_to_others {
                 return Ok(PurgeStep { deleted, more });
             }
-            let step = session.removal_step(left, None, |db, limits| {
-                db.purge(&tables, last_ms, now_ms, &mut list, limits)
-            })?;
+            let step =
+                turns.step(left, None, |db, limits| db.purge(&tables, last_ms, now_ms, &mut list, limits))?;
             session.counters.ttl_purged.add(step.counted);
             deleted += step.counted;
             left_to_others = step.left_to_others;

@@ -254,7 +254,7 @@ fn c_remaining(ttl: Ttl) -> i64 {
 /// (256 with KVSTORE_SMALL). A transaction ends earlier after about 50 ms, and after 2 ms if another
 /// handle or thread waits to write; the purge then pauses for up to 10 ms. Inside a transaction, all
 /// keys are removed in that one. After a failure, keys that earlier transactions removed stay
-/// removed. The list of keys to remove needs up to 4 MiB of memory (256 KiB with KVSTORE_SMALL).
+/// removed. The list of keys to remove needs up to 8 MiB of memory (512 KiB with KVSTORE_SMALL).
 ///
 /// Errors: KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,

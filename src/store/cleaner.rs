@@ -4,8 +4,8 @@
 //! It purges through a connection of its own, so it never takes part in a transaction of the store
 //! handle. For a store in a file it works only while it holds the lock of the handle. A write
 //! through the handle therefore waits until the cleaner releases the lock, which it does some
-//! milliseconds after another thread has begun to wait, instead of failing for a busy lock. On a server several clients can write at the same time; there only the begin of a
-//! transaction waits.
+//! milliseconds after another thread has begun to wait, instead of failing for a busy lock. On a
+//! server several clients can write at the same time; there only the begin of a transaction waits.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -87,7 +87,7 @@ fn clean(session: &Weak<Session>, own: &Store, stop: &Stop, max_keys: Option<u64
         }
         own.checkpoint_if_grown();
         if others_wait {
-            own.session().let_others_write(began.elapsed());
+            own.session().let_others_write(began.elapsed(), &|| !stop.is_asked());
         }
         // Without the pause, the cleaner would take the lock again before the waiting threads get
         // it.
@@ -101,9 +101,8 @@ impl Store {
     /// expired keys of all families. `None` means no maximum.
     ///
     /// It uses a connection of its own. A call on this handle waits for it for some milliseconds at
-    /// most; on a server, only the begin of a transaction waits. While a
-    /// transaction is open on this handle, the cleaner does nothing. A round that fails is tried
-    /// again at the next interval. [`stop_cleaner`](Store::stop_cleaner) or [`close`](Store::close)
+    /// most; on a server, only the begin of a transaction waits. While a transaction is open on this
+    /// handle, the cleaner does nothing. A round that fails is tried again at the next interval. [`stop_cleaner`](Store::stop_cleaner) or [`close`](Store::close)
     /// ends the thread.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use super::Store;
 use crate::backend::{Due, RemovalList, StepLimits};
 use crate::error::Result;
 use crate::family::PurgeStep;
+use crate::session::turns::Turns;
 
 /// Additional time, beyond the caller's `max_time`, for which [`Store::purge_step`] may search the
 /// families for expired keys.
@@ -78,7 +79,7 @@ impl Store {
         let in_time = || within(Duration::ZERO);
         let mut deleted = 0;
         let mut left_over: Option<Due> = None;
-        let mut list = RemovalList::default();
+        let (mut turns, mut list) = (Turns::of(session), RemovalList::default());
         let mut due = self.due(now_ms, || within(MORE_TIME_TO_LOOK))?;
         loop {
             let left = max_keys.map_or(u64::MAX, |max| max.saturating_sub(deleted));
@@ -92,8 +93,8 @@ impl Store {
                 return Ok(PurgeStep { deleted, more });
             }
             let time_limit = max_time.map(|_| &in_time as &dyn Fn() -> bool);
-            let step = session
-                .removal_step(left, time_limit, |db, limits| db.purge_due(&due, now_ms, &mut list, limits))?;
+            let step =
+                turns.step(left, time_limit, |db, limits| db.purge_due(&due, now_ms, &mut list, limits))?;
             session.counters.ttl_purged.add(step.counted);
             deleted += step.counted;
             left_over = None;

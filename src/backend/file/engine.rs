@@ -167,7 +167,7 @@ impl Engine for Rows<'_> {
         either!(self, tables, engine => engine.index_written(tables, key, old, new))
     }
 
-    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()> {
+    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<bool> {
         either!(self, tables, engine => engine.drop_time_entry(tables, index, time_ms, key))
     }
 

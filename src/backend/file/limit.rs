@@ -355,7 +355,10 @@ impl Contents<'_> {
                 Ok(Some(!head.expire_ms.is_some_and(|at| expiry::is_expired(at, now_ms))))
             }
             // Only in a damaged store: without this, every eviction would find this entry again.
-            _ => self.rows().drop_time_entry(self.tables, index, time_ms, key).map(|()| None),
+            _ => match self.rows().drop_time_entry(self.tables, index, time_ms, key)? {
+                true => Ok(None),
+                false => Err(self.tables.index_out_of_order()),
+            },
         }
     }
 }

@@ -8,6 +8,7 @@
 //! checks the times of the row itself.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::connection::Db;
@@ -25,11 +26,14 @@ const KEYS_PER_LOOK: usize = 16;
 /// target length of the WAL in pages, so that one transaction does not make the WAL many times
 /// longer.
 const KEYS_PER_STEP: [usize; 2] = [256, 1024];
-/// Maximum size of a list. A longer list has more keys on each page of the tables.
-const LIST: ListSize = ListSize { keys: 32_768, bytes: 4 << 20 };
+/// Maximum size of a list. A longer list has more keys on each page of the tables. While a list is
+/// made, it can need up to four times this memory.
+const LIST: ListSize = ListSize { keys: 32_768, bytes: 2 << 20 };
 /// Maximum size of a list if a transaction removes only the least number of keys, because memory and
-/// disk are small.
-const SMALL_LIST: ListSize = ListSize { keys: KEYS_PER_STEP[0], bytes: 256 << 10 };
+/// disk are small, or if the removal has a time limit.
+const SMALL_LIST: ListSize = ListSize { keys: KEYS_PER_STEP[0], bytes: 128 << 10 };
+/// Memory that an allocation needs in addition to its length, in bytes.
+const PER_ALLOCATION: usize = 16;
 
 /// List of keys that the next transactions of a purge or a sweep remove.
 #[derive(Default)]
@@ -108,8 +112,9 @@ impl Db {
         while seen < max {
             if done == list.keys.len() {
                 let size = self.list_size(limits);
-                list.keys =
-                    self.list_keys(aim, ListSize { keys: size.keys.min(limits.max - seen), ..size })?;
+                let most = ListSize { keys: size.keys.min(limits.max - seen), ..size };
+                // The time limit can end the removal at any key, and the earliest keys go first.
+                list.keys = self.list_keys(aim, most, limits.has_time_limit)?;
                 (done, is_fresh, exists) = (0, true, None);
             }
             let Some(listed) = list.keys.iter().rev().nth(done) else { break };
@@ -119,7 +124,7 @@ impl Db {
                 exists = self.family_exists(listed.family.family())?.then_some(&listed.family);
             }
             if exists.is_some() {
-                let removed = self.on(&listed.family).remove_listed_key(aim, listed, is_fresh)?;
+                let removed = self.on(&listed.family).remove_listed_key(aim, listed)?;
                 removals.entries += u64::from(removed.is_some());
                 removals.counted += u64::from(removed == Some(true));
             }
@@ -127,6 +132,9 @@ impl Db {
             {
                 break;
             }
+        }
+        if let (true, 0, Some(last)) = (is_fresh, removals.entries, list.keys.last()) {
+            return Err(last.family.index_out_of_order()); // no lookup finds what the list has found
         }
         removals.others_wait = turn.others_wait(limits.waited_for);
         Ok((removals, done))
@@ -140,15 +148,13 @@ impl Db {
 
     /// Returns the maximum size of a list.
     fn list_size(&self, limits: &StepLimits<'_>) -> ListSize {
-        let size = if self.keys_per_step() == KEYS_PER_STEP[0] { SMALL_LIST } else { LIST };
-        // The time limit ends a removal between two lists only, so that the keys with the earliest
-        // times are removed.
-        if limits.has_time_limit { ListSize { keys: KEYS_PER_LOOK, ..size } } else { size }
+        let is_small = limits.has_time_limit || self.keys_per_step() == KEYS_PER_STEP[0];
+        if is_small { SMALL_LIST } else { LIST }
     }
 
     /// Returns the keys with the earliest times, as many as fit in a list, in descending order of
-    /// family and key.
-    fn list_keys(&self, aim: &RemovalAim<'_>, most: ListSize) -> Result<Vec<ListedKey>> {
+    /// time (`by_time`) or of family and key.
+    fn list_keys(&self, aim: &RemovalAim<'_>, most: ListSize, by_time: bool) -> Result<Vec<ListedKey>> {
         let mut keys = Vec::new();
         let mut last_ms = aim.last_ms;
         for (first_ms, family) in aim.families {
@@ -160,8 +166,12 @@ impl Db {
             }
             self.list_family(&mut keys, aim.index, family, last_ms, most)?;
             if let Some(cut_ms) = keep_earliest(&mut keys, most) {
-                last_ms = cut_ms;
+                last_ms = cut_ms.saturating_sub(1); // the list needs no more keys with this time
             }
+        }
+        if by_time {
+            keys.sort_unstable_by_key(|listed| Reverse(listed.time_ms));
+            return Ok(keys);
         }
         keys.sort_unstable_by(|a, b| match Arc::ptr_eq(&a.family, &b.family) {
             true => b.key.cmp(&a.key),
@@ -204,7 +214,7 @@ struct ListSize {
 impl ListSize {
     fn add(&mut self, listed: &ListedKey) {
         self.keys += 1;
-        self.bytes += size_of::<ListedKey>() + listed.key.len();
+        self.bytes += size_of::<ListedKey>() + PER_ALLOCATION + listed.key.len();
     }
 
     fn is_full(self, most: ListSize) -> bool {
@@ -226,37 +236,34 @@ fn keep_earliest(keys: &mut Vec<ListedKey>, most: ListSize) -> Option<i64> {
 }
 
 impl Contents<'_> {
-    /// Removes the row of a listed key. Returns `Some(true)` if the row is to be counted, and `None`
-    /// if nothing was removed. `is_fresh`: the list was made in this transaction, so that a
-    /// difference between list and row is a damage.
-    fn remove_listed_key(
-        self,
-        aim: &RemovalAim<'_>,
-        listed: &ListedKey,
-        is_fresh: bool,
-    ) -> Result<Option<bool>> {
+    /// Removes the row of a listed key, with its index entries. Returns `Some(true)` if the row is to
+    /// be counted, and `None` if nothing was removed.
+    fn remove_listed_key(self, aim: &RemovalAim<'_>, listed: &ListedKey) -> Result<Option<bool>> {
         let ListedKey { time_ms, key, .. } = listed;
         let head = self.rows().head(self.tables, key)?;
-        let agrees = head.is_some_and(|head| aim.index.time_of(head) == Some(*time_ms));
-        if !agrees && !is_fresh {
-            return Ok(None); // written again, or removed
+        if let Some(head) = head
+            && aim.index.time_of(head) == Some(*time_ms)
+        {
+            let counts = match aim.index {
+                TimeIndex::Expiry => !self.was_met(key, *time_ms),
+                TimeIndex::Written => !self.is_expired(head),
+            };
+            self.delete_row(key, head)?;
+            return Ok(Some(counts));
+        }
+        // The row was written again or removed since, and this entry with it. In a damaged store the
+        // entry is still there: without this, every removal would find it again.
+        if !self.rows().drop_time_entry(self.tables, aim.index, *time_ms, key)? {
+            return Ok(None);
         }
         let expired_at =
             head.and_then(|head| head.expire_ms).filter(|at| expiry::is_expired(*at, aim.now_ms));
-        // The row decides, whatever the index says.
-        let removed = match (head, aim.index) {
-            (Some(head), TimeIndex::Expiry) => expired_at.map(|at| (head, !self.was_met(key, at))),
-            (Some(head), TimeIndex::Written) => agrees.then_some((head, !self.is_expired(head))),
-            (None, _) => None,
+        let (Some(head), Some(expired_at), TimeIndex::Expiry) = (head, expired_at, aim.index) else {
+            return Ok(Some(false));
         };
-        if let Some((head, _)) = removed {
-            self.delete_row(key, head)?;
-        }
-        if !agrees {
-            // Only in a damaged store: without this, every removal would find this entry again.
-            self.rows().drop_time_entry(self.tables, aim.index, *time_ms, key)?;
-        }
-        Ok(Some(removed.is_some_and(|(_, counts)| counts)))
+        // The row decides, whatever the index says.
+        self.delete_row(key, head)?;
+        Ok(Some(!self.was_met(key, expired_at)))
     }
 }
 
@@ -308,6 +315,41 @@ mod tests {
         db.integrity_check().unwrap();
     }
 
+    /// In a damaged store, entries without rows and several entries of one row must neither stop a
+    /// purge nor be listed again and again.
+    #[test]
+    fn damaged_entries_are_removed_once_in_short_steps() {
+        for config in [Config::new(), Config::new().sql_engine(true)] {
+            let (tables, mut db) = (Arc::new(Tables::of("default")), Db::open(None, &config, 1).unwrap());
+            let add = |db: &Db, key: u32, expire_ms| {
+                db.rows().index(&tables, &key.to_be_bytes(), None, Some(expire_ms)).unwrap()
+            };
+            db.begin_write_call().unwrap();
+            put(&mut db, &tables, 7, 1_000);
+            put(&mut db, &tables, 8, NOW_MS + 1);
+            for key in 0..3_000 {
+                assert!(key == 8 || add(&db, key, 900));
+            }
+            assert!(add(&db, 7, 1_100) && add(&db, 8, 1_100));
+            db.commit_call().unwrap();
+            let limits = StepLimits {
+                max: usize::MAX,
+                has_time_limit: false,
+                in_time: &|| true,
+                waited_for: &|| true,
+            };
+            let families = [(0, Arc::clone(&tables))];
+            let (mut list, mut listed, mut entries) = (RemovalList::default(), 0, 0);
+            while db.on(&tables).has_expired(NOW_MS, NOW_MS).unwrap() || !list.is_empty() {
+                listed += u64::from(list.is_empty());
+                entries += db.purge(&families, NOW_MS, NOW_MS, &mut list, &limits).unwrap().entries;
+            }
+            // The row of key 7 went with one of its entries.
+            assert!(listed == 1 && (3_000..=3_002).contains(&entries), "{listed} lists, {entries} entries");
+            assert_eq!(db.on(&tables).count().unwrap(), 1);
+        }
+    }
+
     #[test]
     fn list_has_the_earliest_keys_of_all_families() {
         let mut db = Db::open(None, &Config::new(), 1).unwrap();
@@ -324,7 +366,7 @@ mod tests {
         let due: Vec<_> = (1_000..).zip(families.iter().cloned()).collect();
         let aim = |last_ms| RemovalAim { index: TimeIndex::Expiry, families: &due, last_ms, now_ms: NOW_MS };
         for (last_ms, max, expected) in [(NOW_MS, 10, 10), (NOW_MS, 500, 150), (1_005, 500, 6), (999, 9, 0)] {
-            let listed = db.list_keys(&aim(last_ms), size(max, usize::MAX)).unwrap();
+            let listed = db.list_keys(&aim(last_ms), size(max, usize::MAX), false).unwrap();
             let mut times: Vec<_> = listed.iter().map(|listed| listed.time_ms).collect();
             times.sort_unstable();
             assert_eq!(times, (1_000..1_000 + expected).collect::<Vec<_>>());
@@ -338,7 +380,7 @@ mod tests {
         let family = Arc::new(Tables::of("default"));
         let listed =
             |time_ms, length| ListedKey { family: Arc::clone(&family), time_ms, key: vec![0; length] };
-        let entry = size_of::<ListedKey>();
+        let entry = size_of::<ListedKey>() + PER_ALLOCATION;
         for (most, kept, cut_ms) in [
             (size(4, 9999), vec![1, 2, 3], None),
             (size(3, 9999), vec![1, 2, 3], Some(3)),

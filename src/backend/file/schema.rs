@@ -80,6 +80,14 @@ impl Tables {
         &self.family
     }
 
+    /// Returns the error for an index whose entry a scan shows, but a lookup does not find.
+    pub(super) fn index_out_of_order(&self) -> Error {
+        damaged(format!(
+            "a time index of family \"{}\" is out of order: an entry that a scan shows cannot be looked up",
+            self.family()
+        ))
+    }
+
     /// Returns the error for a scan of the data table that comes back to an earlier row and would
     /// never end.
     #[cold]

@@ -330,6 +330,7 @@ impl Db {
     fn rolled_back(&self) {
         self.forget_settings(); // the transaction may have changed them
         self.forget_tentative_bounds();
+        self.expired_ranges.forget();
         if let Some(btree) = &self.btree {
             btree.rolled_back();
         }

@@ -43,6 +43,11 @@ impl Db {
         }
     }
 
+    /// Returns `true` if other connections can write to the file.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.presence.is_some()
+    }
+
     /// Returns two counters that advance while other connections to the file write or wait: that of
     /// commits, and that of waits. `None` if no other connection can be seen.
     pub(crate) fn activity(&self) -> Option<(u32, u32)> {

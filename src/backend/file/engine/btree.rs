@@ -45,7 +45,7 @@ use scan::{Look, PageWalk, Walked};
 pub(in crate::backend) use snapshot_cache::Keep;
 use tree::Order;
 
-use super::interface::{Engine, dangling, out_of_order, wrong_type};
+use super::interface::{Engine, dangling, wrong_type};
 use super::row::{Head, LargeValues, Row, RowView, Step, TimeIndex};
 use super::sql::SqlEngine;
 use crate::backend::Scan;
@@ -368,13 +368,13 @@ impl Engine for BtreeOperation<'_> {
         Ok(true)
     }
 
-    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()> {
+    fn drop_time_entry(&self, _: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<bool> {
         match self.roots.on(index) {
-            0 => Ok(()),
+            0 => Ok(true),
             root => self.with(root, Order::Time, |tree, cursor| {
                 match tree.seek(cursor, |sought| record::time_row(sought, time_ms, key))? {
-                    Ordering::Equal => cursor.delete(),
-                    Ordering::Less | Ordering::Greater => Err(out_of_order(tables)),
+                    Ordering::Equal => cursor.delete().map(|()| true),
+                    Ordering::Less | Ordering::Greater => Ok(false),
                 }
             }),
         }

@@ -89,11 +89,10 @@ pub(in crate::backend::file) trait Engine: Sized {
     /// nothing if the table does not exist yet.
     fn index_written(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool>;
 
-    /// Removes an entry of a time index that `by_time` has passed to its visitor.
-    ///
-    /// Fails if the index table exists, but a lookup does not find the entry: then the index is out
-    /// of order, and `by_time` would return the entry forever.
-    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()>;
+    /// Removes an entry of a time index. Returns `false` if a lookup does not find it. If `by_time`
+    /// has passed the entry to its visitor in this transaction, the index is then out of order, and
+    /// `by_time` would return the entry forever.
+    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<bool>;
 
     /// Passes the entries of a time index that sort after the pair `after` to `visit`, as `(time,
     /// key)`, in ascending order of time and then key, until `visit` stops the scan.
@@ -111,13 +110,6 @@ pub(in crate::backend::file) trait Engine: Sized {
 
 pub(super) fn dangling(tables: &Tables) -> Error {
     damaged(format!("a blob_id of family \"{}\" refers to no row of its blob table", tables.family()))
-}
-
-pub(super) fn out_of_order(tables: &Tables) -> Error {
-    damaged(format!(
-        "a time index of family \"{}\" is out of order: an entry that a scan shows cannot be looked up",
-        tables.family()
-    ))
 }
 
 pub(super) fn wrong_type(tables: &Tables, column: &str) -> Error {

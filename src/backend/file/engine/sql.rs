@@ -6,7 +6,7 @@ use std::ops::Bound;
 use rusqlite::types::{Null, ValueRef};
 use rusqlite::{CachedStatement, Row as SqlRow, ToSql, ffi};
 
-use super::interface::{Engine, dangling, out_of_order, wrong_type};
+use super::interface::{Engine, dangling, wrong_type};
 use super::row::{Head, LargeValues, Row, RowView, Step, TimeIndex};
 use super::statements::TimeStatements;
 use crate::backend::Scan;
@@ -220,11 +220,8 @@ impl Engine for SqlEngine<'_> {
         self.move_time_entry(&tables.statements().written, key, old, new)
     }
 
-    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()> {
-        match self.execute_optional(&tables.statements().on(index).delete, &[&time_ms, &key])? {
-            Some(0) => Err(out_of_order(tables)),
-            _ => Ok(()),
-        }
+    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<bool> {
+        Ok(self.execute_optional(&tables.statements().on(index).delete, &[&time_ms, &key])? != Some(0))
     }
 
     fn by_time(
