@@ -9,7 +9,7 @@ import secrets
 from contextlib import asynccontextmanager
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, Header, HTTPException
+from fastapi import Depends, FastAPI, Header, HTTPException, Query
 
 import kvstore
 
@@ -27,9 +27,10 @@ async def lifespan(app):
 app = FastAPI(lifespan=lifespan)
 
 
-def current_user(authorization: Annotated[str, Header()]) -> str:
-    user = app.state.tokens.get_and_touch(authorization.removeprefix("Bearer "))
-    if user is None:
+def current_user(authorization: Annotated[str, Header()] = "") -> str:
+    token = authorization.removeprefix("Bearer").strip()
+    user = app.state.tokens.get_and_touch(token) if token else None  # a key cannot be empty
+    if not user:
         raise HTTPException(401, "log in")
     if app.state.requests.incr(user, ttl=60) > 100:  # in the minute that began with the first
         raise HTTPException(429, "too many requests", {"Retry-After": str(round(app.state.requests.ttl(user) or 1))})
@@ -37,7 +38,7 @@ def current_user(authorization: Annotated[str, Header()]) -> str:
 
 
 @app.post("/login")
-def login(user: str) -> dict[str, str]:
+def login(user: Annotated[str, Query(min_length=1)]) -> dict[str, str]:
     token = secrets.token_urlsafe(32)
     app.state.tokens[token] = user
     return {"token": token}

@@ -99,7 +99,10 @@ def test_fastapi_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     program = load(example("fastapi_app.py", tmp_path))
     with TestClient(program.app) as client:
-        assert client.get("/me", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        for refused in ("Bearer wrong", "Bearer ", "Bearer", ""):
+            assert client.get("/me", headers={"Authorization": refused}).status_code == 401
+        assert client.get("/me").status_code == 401
+        assert client.post("/login", params={"user": ""}).status_code == 422
         token = client.post("/login", params={"user": "ada"}).json()["token"]
         headers = {"Authorization": f"Bearer {token}"}
         assert client.get("/me", headers=headers).json() == {"user": "ada"}
