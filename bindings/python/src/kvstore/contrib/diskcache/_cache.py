@@ -256,7 +256,7 @@ class Cache(QueueMethods, MaintenanceMethods):
         return key
 
     def _keys(self, page: Callable[[Tables, Optional[bytes], int], list[tuple[bytes, bytes]]]) -> Iterator[Any]:
-        """Iterate over the keys of entries.
+        """Iterate over the keys of entries, and over those that are added meanwhile behind the current one.
 
         Args:
             page: Returns the next rows after a place, at most a number of them: pairs of their place
@@ -266,9 +266,9 @@ class Cache(QueueMethods, MaintenanceMethods):
         limit = _FIRST_PAGE
         while True:
             rows, keys = self._read(lambda tables: self._page(tables, page(tables, place, limit)), retry=True)
-            yield from keys
-            if len(rows) < limit:
+            if not rows:  # a page that is not full is not the last: entries may be added before the next one is read
                 return
+            yield from keys
             place, limit = rows[-1][0], min(4 * limit, _LARGEST_PAGE)
 
     def _page(self, tables: Tables, rows: list[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], list[Any]]:

@@ -191,12 +191,12 @@ class Deque(_Persistent, Sequence[Any]):
 
     def extend(self, iterable: Iterable[Any]) -> None:
         """Append the items one after the other."""
-        for value in iterable:
+        for value in list(self) if iterable is self else iterable:
             self.append(value)
 
     def extendleft(self, iterable: Iterable[Any]) -> None:
         """Add the items at the beginning one after the other."""
-        for value in iterable:
+        for value in list(self) if iterable is self else iterable:
             self.appendleft(value)
 
     def clear(self) -> None:
