@@ -884,6 +884,52 @@ def test_copy_of_a_diskcache(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "python -m kvstore.contrib.diskcache: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("count", [1, 16, 80])
+def test_deque_iteration_includes_items_added_meanwhile(tmp_path: Path, count: int) -> None:
+    deque = Deque(range(count), tmp_path / "deque")
+    found = []
+    for item in deque:
+        found.append(item)
+        if item < count + 20 and item >= count - 1:
+            deque.append(item + 1)
+    assert found == list(range(count + 21))
+    del found[:]
+    for item in reversed(deque):
+        found.append(item)
+        if -20 < item <= 0:
+            deque.appendleft(item - 1)
+    assert found == list(range(count + 20, -21, -1))
+    deque.cache.close()
+
+
+def test_deque_can_be_extended_with_itself(tmp_path: Path) -> None:
+    deque = Deque([1, 2], tmp_path / "deque")
+    deque.extend(deque)
+    deque += deque
+    assert list(deque) == [1, 2] * 4
+    deque.extendleft(deque)
+    assert list(deque) == [2, 1] * 4 + [1, 2] * 4
+    deque.cache.close()
+
+
+@pytest.mark.parametrize("name", ["core", "fanout", "persistent", "recipes"])
+def test_modules_of_diskcache_can_be_imported(name: str) -> None:
+    code = f"""
+import sys
+import kvstore.contrib.diskcache
+sys.modules["diskcache"] = kvstore.contrib.diskcache
+import diskcache, diskcache.{name} as module
+assert diskcache.__version__ == "5.6.3"
+for name in module.__all__:
+    assert getattr(diskcache, name, None) in (None, getattr(module, name)), name
+print(*module.__all__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    expected = {"core": "Cache", "fanout": "FanoutCache", "persistent": "Deque", "recipes": "Averager"}
+    assert expected[name] in done.stdout.split()
+
+
 def test_names_of_diskcache_core_can_be_imported() -> None:
     from kvstore.contrib.diskcache.core import ENOVAL, MODE_PICKLE, UNKNOWN, args_to_key, full_name
 

@@ -11,7 +11,7 @@ True
 
 Differences:
 
-- Keys and values are data types of Python (``kvstore.DATA``); other objects are a TypeError.
+- Keys and values are of the types that ``help(kvstore.DATA)`` lists; other objects are a TypeError.
   ``Cache(directory, serializer=pickle)`` stores any object, and then anyone who can write to the
   file can run code in this process.
 - A cache is one file, ``kvstore.db`` in its directory. Values are never stored in files of their
@@ -24,8 +24,8 @@ Differences:
   stored with the next write of the process.
 - New directories have the mode 0700, and files 0600.
 
-``python -m kvstore.contrib.diskcache OLD NEW`` copies a cache of diskcache. ``DjangoCache`` is
-``kvstore.contrib.django.KVStoreCache``.
+``python -m kvstore.contrib.diskcache OLD NEW`` copies a cache of diskcache. The replacement of
+``DjangoCache`` is ``kvstore.contrib.django.cache.KVStoreCache``.
 """
 
 from kvstore.contrib.diskcache._base import DEFAULT_SETTINGS, EVICTION_POLICY, Timeout
@@ -35,6 +35,9 @@ from kvstore.contrib.diskcache._fanout import FanoutCache
 from kvstore.contrib.diskcache._memoize import memoize_stampede
 from kvstore.contrib.diskcache._persistent import Deque, Index
 from kvstore.contrib.diskcache._recipes import Averager, BoundedSemaphore, Lock, RLock, barrier, throttle
+
+#: The version of diskcache whose interface this is.
+__version__ = "5.6.3"
 
 
 class UnknownFileWarning(UserWarning):
