@@ -182,9 +182,16 @@ def test_calls_on_many_keys_work(where: Optional[Path]) -> None:
         assert await db.set_many([("a", b"1"), ("b", b"2"), ("c", b"3")]) == 3
         assert await db.pop_many(["a", "x"]) == {"a": b"1"} and not await db.has_key("a")
         assert await db.delete_many(iter(["b", "c", "x"])) == 2
-        for call in (db.get_many("ab"), db.delete_many("ab"), db.pop_many(b"ab"), db.delete_range()):
+        pairs: Any = ["ab"]
+        for call in (
+            db.get_many("ab"), db.delete_many("ab"), db.pop_many(b"ab"), db.delete_range(), db.put_many(pairs),
+            db.put_many(pairs[0]),
+        ):  # fmt: skip
             with pytest.raises(TypeError):
                 await call
+        for pairs in ([("a", "b", "c")], [["a"]], [("a", bytearray(b"b")), ()]):
+            with pytest.raises(ValueError, match="must be a .key, value. pair"):
+                await db.put_many(pairs)
         await db.put("a", b"1")
         with pytest.raises(ValueError, match="selects all keys"):
             await db.delete_range(prefix="")
@@ -1157,6 +1164,47 @@ def test_arguments_may_change_while_call_waits(where: Optional[Path]) -> None:
         many["late"] = b"1"
         await asyncio.gather(*calls)
         assert (await db.get("a"), await db.get("c"), await db.contains("late")) == (b"before", b"before", False)
+
+    run(where, work)
+
+
+@pytest.mark.parametrize("kind", ["mapping", "pairs", "keys"])
+def test_large_arguments_are_not_converted_in_event_loop(where: Optional[Path], kind: str) -> None:
+    calls: list[str] = []
+    items = {f"{n:04}": b"value" for n in range(2000)}
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        calls.append(event)
+
+    async def work(db: kvstore.aio.Store) -> None:
+        argument: Any = {"mapping": items, "pairs": list(items.items()), "keys": list(items)}[kind]
+        await db.contains("k")  # starts the worker
+        sys.setprofile(note)  # the calls of functions in this thread
+        try:
+            if kind == "keys":
+                await db.get_many(argument)
+            else:
+                await db.put_many(argument)
+        finally:
+            sys.setprofile(None)
+        assert await db.count() == (0 if kind == "keys" else len(items))
+
+    run(where, work)
+    assert len(calls) < len(items)
+
+
+def test_mutable_pairs_and_buffers_may_change_while_call_waits(where: Optional[Path]) -> None:
+    async def work(db: kvstore.aio.Store) -> None:
+        key, value, pair = bytearray(b"key"), bytearray(b"before"), ["pair", b"before"]
+        calls = [
+            asyncio.ensure_future(call)
+            for call in (db.put_many([("a", value)]), db.put_many([(key, b"1")]), db.put_many([pair]), db.get_many([key]))
+        ]
+        await asyncio.sleep(0)
+        key[:], value[:], pair[1] = b"yek", b"after.", b"after"
+        results = await asyncio.gather(*calls)
+        assert results[3] in ({b"key": b"1"}, {})
+        assert {key: value async for key, value in db.items()} == {b"a": b"before", b"key": b"1", b"pair": b"before"}
 
     run(where, work)
 

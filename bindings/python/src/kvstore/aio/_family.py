@@ -125,12 +125,24 @@ class Family(Generic[K, V]):
         if parameter == "keys":
             return _key_list(argument)
         if parameter == "items":
-            return self._pairs(argument)
+            return argument if isinstance(argument, (str, bytes)) else self._pairs(argument)
         return argument if parameter == "default" else frozen(argument)
 
-    def _pairs(self, items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
-        pairs = items.items() if isinstance(items, Mapping) else items
-        return [(frozen(key), self._frozen(value)) for key, value in pairs]
+    def _pairs(self, items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]]) -> list[Any]:
+        """Return a copy of an iterable of pairs as a list. The store rejects elements that are not pairs.
+
+        No Python code runs for each pair, unless some are mutable: many pairs would block the event loop.
+        """
+        pairs: list[Any] = list(items.items() if isinstance(items, Mapping) else items)
+        if set(map(type, pairs)) <= {tuple} and not _has_buffers(itertools.chain.from_iterable(pairs)):
+            return pairs
+        return [self._pair(pair) for pair in pairs]
+
+    def _pair(self, pair: Any) -> Any:
+        if isinstance(pair, (str, bytes)) or not hasattr(pair, "__iter__"):
+            return pair
+        both = tuple(pair)
+        return (frozen(both[0]), self._frozen(both[1])) if len(both) == 2 else both
 
     def _frozen(self, value: Any) -> Any:
         """Return a copy of a mutable buffer, so that the caller may change the buffer.
@@ -562,7 +574,15 @@ def _key_list(keys: Iterable[Any]) -> Any:
 
     A single str or bytes is returned unchanged, and rejected by the store.
     """
-    return keys if isinstance(keys, (str, bytes)) else [frozen(key) for key in keys]
+    if isinstance(keys, (str, bytes)):
+        return keys
+    copied = list(keys)
+    return [frozen(key) for key in copied] if _has_buffers(copied) else copied
+
+
+def _has_buffers(values: Iterable[Any]) -> bool:
+    """Return whether :func:`frozen` would copy one of the values."""
+    return any(issubclass(kind, (bytearray, memoryview)) for kind in set(map(type, values)))
 
 
 def _keys(family: kvstore.Family[Any, Any], prefix: Optional[Data], **given: Any) -> Iterable[Any]:
