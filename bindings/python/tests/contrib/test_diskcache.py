@@ -912,6 +912,27 @@ def test_deque_can_be_extended_with_itself(tmp_path: Path) -> None:
     deque.cache.close()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="another program cannot truncate an open file")
+def test_truncated_file_without_memory_map_kills_no_process(tmp_path: Path) -> None:
+    code = """
+import sys
+from kvstore.contrib.diskcache import Cache
+cache = Cache(sys.argv[1], sqlite_mmap_size=0)
+for number in range(2000):
+    cache[number] = b"x" * 1000
+assert cache[5] == b"x" * 1000
+open(sys.argv[1] + "/kvstore.db", "w").close()
+for number in range(2000):
+    try:
+        cache.get(number)
+    except Exception:
+        pass
+print("alive")
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "alive\n", (done.returncode, done.stderr)
+
+
 @pytest.mark.parametrize("name", ["core", "fanout", "persistent", "recipes"])
 def test_modules_of_diskcache_can_be_imported(name: str) -> None:
     code = f"""

@@ -101,6 +101,8 @@ class CacheBase:
         #: Seconds that a call waits, within the bounds of the store.
         self._patience = max(0, min(timeout, _LONGEST_TIMEOUT))
         options = {"busy_timeout": self._patience, "max_value_size": _MAX_VALUE_SIZE, "purge_per_write": 10}
+        if settings.get("sqlite_mmap_size") == 0:
+            options["mmap_size"] = -1
         self._storage = Storage(os.path.join(self._directory, FILE_NAME), "diskcache values", options)
         self._opened: Optional[tuple[kvstore.Family, Tables]] = None
         self._locks = Locks(self._forget_counts)

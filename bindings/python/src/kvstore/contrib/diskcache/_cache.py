@@ -38,7 +38,8 @@ class Cache(QueueMethods, MaintenanceMethods):
             "least-frequently-used"), ``size_limit`` in bytes, ``cull_limit``, ``statistics``, and
             arguments of the disk after ``disk_``, such as ``disk_min_file_size``. They are stored in
             the file, and apply to everyone who opens it later without them. Settings that begin
-            with ``sqlite_`` and ``tag_index`` are accepted and have no effect. ``serializer`` is
+            with ``sqlite_`` and ``tag_index`` are accepted and have no effect, except that
+            ``sqlite_mmap_size=0`` reads the file without a memory map. ``serializer`` is
             short for ``disk_serializer``, and is not stored.
 
     Raises:
