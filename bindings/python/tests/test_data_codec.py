@@ -7,8 +7,11 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import fractions
+import ipaddress
 import json
 import pickle
+import re
 import uuid
 import zoneinfo
 from pathlib import Path
@@ -21,6 +24,7 @@ from hypothesis import strategies as st
 
 import kvstore
 from kvstore import DATA, SignedPickle
+from kvstore._data_codec import _JSON_TYPES, _TO_TAG
 
 
 class Color(enum.Enum):
@@ -146,7 +150,7 @@ class Unregistered:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (Plain(), r"test_data_codec\.Plain cannot be stored.*serializer=pickle"),
+        (Plain(), r"test_data_codec\.Plain cannot be stored.*help\(kvstore\.DATA\).*serializer=pickle"),
         ([{"a": Plain()}], r"test_data_codec\.Plain cannot be stored"),
         (collections.OrderedDict(), "OrderedDict cannot be stored"),
         (Bits.A | Bits.B, "Bits cannot be stored"),
@@ -158,6 +162,29 @@ class Unregistered:
 def test_other_types_are_a_type_error_that_says_what_to_do(value: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         DATA.dumps(value)
+
+
+#: Values that docs/reference/python.md and ``help(kvstore.DATA)`` say to convert.
+REFUSED: list[Any] = [
+    bytearray(b"b"), memoryview(b"b"), collections.OrderedDict(), collections.defaultdict(int), collections.Counter(),
+    range(3), collections.deque(), Path("a"), fractions.Fraction(1, 2), ipaddress.ip_address("127.0.0.1"), ValueError("x"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
+def test_documented_types_are_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="cannot be stored"):
+        DATA.dumps(value)
+
+
+def test_supported_types_are_documented() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/reference/python.md").read_text()
+    help_text = type(DATA).__doc__ or ""
+    for kind in (*_JSON_TYPES - {type(None)}, *_TO_TAG, int, list, dict, tuple, set, frozenset):
+        assert f"`{kind.__name__}`" in page and re.search(rf"\b{kind.__name__}\b", help_text), kind
+    for value in REFUSED:
+        name = type(value).__name__.replace("PosixPath", "Path").replace("WindowsPath", "Path").replace("ValueError", "exceptions")
+        assert re.search(rf"\b{name}\b", page) and re.search(rf"\b{name}\b", help_text), value
 
 
 def test_value_that_contains_itself_is_refused() -> None:

@@ -44,6 +44,7 @@ Where to look:
 - :class:`Family`: methods on keys. A :class:`Store` has them too: it is its own default family.
 - :class:`Store`: methods on the file, and what holds for threads, forks, pickles and asyncio.
 - :func:`memoize`: cache the results of a function.
+- ``help(kvstore.DATA)``: the types of values that :func:`memoize` and ``codec=kvstore.DATA`` store.
 - :mod:`kvstore.recipes`: locks, queues, rate limits and tags; :mod:`kvstore.aio`: the same API for
   asyncio.
 - :class:`Error`: the base class of all exceptions; :class:`Hint`: what to do about one. A missing

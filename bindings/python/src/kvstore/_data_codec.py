@@ -59,7 +59,23 @@ _MANY_BITS = 1000
 
 
 class _Data(Named):
-    """The type of ``kvstore.DATA``."""
+    """The codec ``kvstore.DATA``: data types of Python. Reading runs no code from the file.
+
+    A value comes back with its type. These types can be stored, also inside each other:
+
+    - None, bool, int, float, complex, str, bytes
+    - list, tuple, set, frozenset, and dict, whose keys can have all these types, too
+    - datetime, date, time, timedelta. The time zone of a datetime is a ``timezone`` or a ``ZoneInfo``,
+      that of a time a ``timezone``
+    - Decimal, UUID
+    - single members of an Enum, IntEnum or Flag whose class is not defined in a function
+    - dataclasses and named tuples, after :meth:`register`
+    - NumPy arrays and scalars of numbers, bool, text or times
+
+    Any other type is a TypeError, also a subclass of one of these: bytearray, memoryview,
+    OrderedDict, defaultdict, Counter, deque, range, Path, Fraction, IPv4Address, exceptions. Convert the
+    value first, for example by ``bytes``, ``dict``, ``list`` or ``str``.
+    """
 
     def __init__(self) -> None:
         super().__init__("DATA")
@@ -217,7 +233,7 @@ def _refusal(kind: type) -> str:
     if dataclasses.is_dataclass(kind) or _is_named_tuple(kind):
         return f"a value of the class {name} cannot be stored yet: call kvstore.DATA.register({kind.__name__})"
     return (
-        f"a value of the type {name} cannot be stored: convert it to a type that kvstore.DATA supports, or give "
+        f"a value of the type {name} cannot be stored: convert it to a type that help(kvstore.DATA) lists, or give "
         "serializer=pickle if nobody else can write to the file"
     )
 
@@ -326,5 +342,5 @@ _FROM_TAG: dict[str, Callable[[Any], Any]] = {
 #: Values are data types of Python: None, bool, int, float, complex, str, bytes, list, tuple, dict,
 #: set, frozenset, datetime, date, time, timedelta, Decimal, UUID, members of enums, dataclasses and
 #: named tuples that were registered with ``DATA.register``, and numpy arrays and scalars of numbers,
-#: text or times. Reading runs no code from the file.
+#: text or times. Other types and subclasses are a TypeError. Reading runs no code from the file.
 DATA = _Data()

@@ -447,7 +447,7 @@ def open(  # the same name as in dbm, shelve and the builtin
             ``busy_timeout``, ``max_value_size``, ``purge_per_write`` and ``sync="off"`` apply to a
             server.
         codec: How values are encoded: ``kvstore.TEXT`` (str), ``kvstore.JSON``,
-            ``kvstore.DATA`` (data types of Python), ``kvstore.PICKLE``,
+            ``kvstore.DATA`` (data types of Python: see ``help(kvstore.DATA)``), ``kvstore.PICKLE``,
             or any object with ``dumps`` and ``loads``. None: values are str or bytes-like, and come
             back as bytes. The file does not record it.
         keys: ``str`` to get keys as str, ``bytes`` to get them as bytes. The file does not record
