@@ -438,6 +438,12 @@ def test_invalid_argument_is_refused_at_once(store: kvstore.Store, bad: dict[str
             kind(store, **{"name": "l", **bad})
 
 
+@pytest.mark.parametrize("kind", [Lock, RLock, Semaphore])
+def test_ttl_of_zero_is_refused_without_naming_forever(store: kvstore.Store, kind: type[Lock]) -> None:
+    with pytest.raises(ValueError, match=r"^ttl must be positive, not 0$"):
+        kind(store, "l", ttl=0)
+
+
 def test_other_invalid_arguments_are_refused(store: kvstore.Store) -> None:
     for value in (0, -1, 10**6 + 1):
         with pytest.raises(ValueError):

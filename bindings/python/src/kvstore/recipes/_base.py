@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional, TypeVar, Union
 
 from kvstore import FOREVER, Error, Family, Store, Transaction
 from kvstore._codec import coding
-from kvstore._time import Duration, duration_ms, ttl_ms
+from kvstore._time import Duration, duration_ms, rounded_ms
 from kvstore._transaction import in_one_transaction
 from kvstore._wait_queue import WaitQueue
 from kvstore._write_purge import purge_after_write
@@ -85,7 +85,10 @@ def finite_ttl(ttl: Duration, what: str) -> int:
     """Return a TTL in milliseconds. FOREVER is rejected."""
     if ttl == FOREVER:
         raise ValueError(f"{what} must be finite: it frees what a process holds after the process has died")
-    return ttl_ms(ttl, what)
+    ms = rounded_ms(ttl, what)
+    if ms <= 0:
+        raise ValueError(f"{what} must be positive, not {ttl!r}")
+    return ms
 
 
 def positive_int(number: int, what: str) -> int:
