@@ -10,7 +10,8 @@
 >>> asyncio.run(main())
 [b'user:1', b'user:2']
 
-The work is done in a few threads, each with a handle of its own, so the loop is never blocked.
+The work is done in a few threads, each with a handle of its own, so the loop runs while a
+call waits.
 Start with :func:`open`.
 """
 

@@ -1,4 +1,4 @@
-"""The threads in which an asyncio backend calls its storage, so that the event loop is never blocked.
+"""The threads in which an asyncio backend calls its storage, so that the event loop runs meanwhile.
 
 Must not depend on a framework.
 """
