@@ -246,7 +246,7 @@ impl Contents<'_> {
         {
             let counts = match aim.index {
                 TimeIndex::Expiry => !self.was_met(key, *time_ms),
-                TimeIndex::Written => !self.is_expired(head),
+                TimeIndex::Written => !head.expire_ms.is_some_and(|at| expiry::is_expired(at, aim.now_ms)),
             };
             self.delete_row(key, head)?;
             return Ok(Some(counts));
@@ -264,6 +264,25 @@ impl Contents<'_> {
         // The row decides, whatever the index says.
         self.delete_row(key, head)?;
         Ok(Some(!self.was_met(key, expired_at)))
+    }
+}
+
+/// Removals in the open transaction, which a test compares with those on a server.
+#[cfg(all(test, feature = "remote"))]
+impl Contents<'_> {
+    pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<Removals> {
+        self.remove(TimeIndex::Expiry, last_ms.min(now_ms), now_ms, max)
+    }
+
+    pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<Removals> {
+        self.remove(TimeIndex::Written, last_ms, self.clock.now_ms(), max)
+    }
+
+    fn remove(self, index: TimeIndex, last_ms: i64, now_ms: i64, max: usize) -> Result<Removals> {
+        let families = &[(i64::MIN, Arc::new(Tables::of(self.tables.family())))];
+        let limits = StepLimits { max, has_time_limit: false, in_time: &|| true, waited_for: &|| false };
+        let aim = RemovalAim { index, families, last_ms, now_ms };
+        Ok(self.db.remove_listed(&aim, &mut RemovalList::default(), max, &limits)?.0)
     }
 }
 
