@@ -271,6 +271,37 @@ def test_transaction_begins_in_a_new_file_and_does_not_continue_in_one(tmp_path:
             shutil.rmtree(tmp_path / "c")
             cache["d"] = 4
         assert list(cache) == []
+        cache["a"] = 1
+        with pytest.raises(kvstore.StoreIOError), cache.transact():
+            shutil.rmtree(tmp_path / "c")
+            other = Cache(tmp_path / "c")  # opens a new file
+            cache["d"] = 4
+        assert list(cache) == list(other) == []
+        other.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be removed there")
+@pytest.mark.parametrize("kind", [Cache, FanoutCache, Deque, Index])
+def test_new_object_works_after_directory_was_removed(tmp_path: Path, kind: Any) -> None:
+    folder = str(tmp_path / "cache")
+    old = make_in(kind, folder)
+    fill(old)
+    shutil.rmtree(folder)
+    new = make_in(kind, folder)
+    assert len(new) == 0
+    fill(new)
+    assert len(new) == len(old) == 1
+
+
+def make_in(kind: Any, folder: str) -> Any:
+    return kind(directory=folder) if kind is Deque else kind(folder)
+
+
+def fill(made: Any) -> None:
+    if isinstance(made, Deque):
+        made.append(1)
+    else:
+        made["x"] = 1
 
 
 def test_iterators_continue_after_close_and_deletion_of_the_directory(tmp_path: Path) -> None:

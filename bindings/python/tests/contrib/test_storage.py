@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
 import shutil
+import sqlite3
 import sys
 import threading
 import time
@@ -426,6 +428,118 @@ def test_damaged_file_is_moved_aside_by_clear(tmp_path: Path, ignore: bool) -> N
     assert get(storage) is None and put(storage, b"2") and get(storage) == b"2"
     (aside,) = tmp_path.glob("x.db.damaged-*")
     assert aside.read_bytes()[:100] == data[:100]
+
+
+def test_new_storage_notices_that_file_was_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    old = Storage(folder / "x.db", "things", {})
+    assert put(old, b"1")
+    for remove in (lambda: shutil.rmtree(folder), lambda: replace_with_empty_store(folder / "x.db")):
+        remove()
+        new = Storage(folder / "x.db", "things", {})
+        assert new.family().get("a") is None and put(new, b"2")
+        assert get(old) == b"2" and old.store() is new.store()
+    assert old.ignored_errors == new.ignored_errors == 0
+    old.close()
+    new.close()
+
+
+def replace_with_empty_store(path: Path) -> None:
+    kvstore.open(path.with_suffix(".new")).close()
+    os.replace(path.with_suffix(".new"), path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be removed there")
+def test_open_transaction_survives_new_storage_of_removed_file(tmp_path: Path) -> None:
+    old = Storage(tmp_path / "x.db", "things", {})
+    assert put(old, b"1")
+    began, ended = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    def hold() -> None:
+        try:
+            with old.store().transaction():
+                began.set()
+                ended.wait(60)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    began.wait(60)
+    (tmp_path / "x.db").unlink()
+    new = Storage(tmp_path / "x.db", "things", {})
+    assert put(new, b"2") and get(new) == b"2"
+    ended.set()
+    thread.join()
+    assert get(old) == b"2" and all(isinstance(error, kvstore.Error) for error in errors)
+
+
+def other_file(path: Path, kind: str) -> None:
+    """Create a file that is no store, of the size of one."""
+    if kind == "database of another application":
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE users (name TEXT)")
+            database.execute("INSERT INTO users VALUES ('Ada')")
+            database.commit()
+    elif kind == "damaged database of another application":
+        other_file(path, "database of another application")
+        path.write_bytes(path.read_bytes()[:100] + bytes(9000))
+    elif kind == "store without its header":
+        kvstore.open(path).close()
+        path.write_bytes(bytes(100) + path.read_bytes()[100:])
+    else:
+        path.write_bytes({"text": b"hello " * 1000, "zeros": bytes(9000), "short text": b"hello"}[kind])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "database of another application", "damaged database of another application", "store without its header",
+        "text", "zeros", "short text",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("ignore", [False, True])
+def test_clear_leaves_file_that_is_no_store(tmp_path: Path, kind: str, ignore: bool) -> None:
+    path = tmp_path / "x.db"
+    other_file(path, kind)
+    before = path.read_bytes()
+    with pytest.raises(kvstore.CorruptError):
+        Storage(path, "things", {"ignore_errors": ignore}).clear()
+    assert [file.name for file in tmp_path.iterdir()] == ["x.db"] and path.read_bytes() == before
+
+
+@pytest.mark.skipif(not kvstore.encryption_available, reason="this build has no encryption")
+def test_clear_leaves_short_file_where_encrypted_store_is_expected(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    path.write_text("hello")
+    with pytest.raises(kvstore.CorruptError):
+        Storage(path, "things", {"password": "p"}).clear()
+    assert [file.name for file in tmp_path.iterdir()] == ["x.db"] and path.read_text() == "hello"
+
+
+def test_damaged_files_get_different_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.db"
+    monkeypatch.setattr(time, "strftime", lambda form: "20260102-030405")
+    storage = Storage(path, "things", {})
+    (tmp_path / "x.db.damaged-20260102-030405-2-wal").touch()
+    for number in range(3):
+        assert put(storage, b"%d" % number)
+        storage.close()
+        path.write_bytes(path.read_bytes()[:100] + b"%d" % number * 9000)
+        storage.clear()
+        assert get(storage) is None
+    contents = {file.name: file.read_bytes()[100:101] for file in tmp_path.glob("*.damaged-*") if "-wal" not in file.name}
+    name = "x.db.damaged-20260102-030405"
+    assert contents == {name: b"0", f"{name}-3": b"1", f"{name}-4": b"2"}
+    storage.close()
+
+
+def test_log_names_path_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    other_file(tmp_path / "x.db", "text")
+    with caplog.at_level(logging.WARNING, "kvstore.contrib"):
+        assert not put(Storage(tmp_path / "x.db", "things", {}), b"1")
+    assert caplog.text.count("x.db: ") == 1
 
 
 def test_cache_with_expiring_keys_does_not_grow(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ Must not depend on a framework.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import itertools
 import logging
 import math
 import os
@@ -39,6 +41,13 @@ _log = logging.getLogger("kvstore.contrib")
 
 MEMORY = ":memory:"
 
+#: The code of an error of a damaged store. A file that is no store has another one, KVSTORE_NOTADB.
+_DAMAGED = kvstore.CorruptError.code
+#: The size of the smallest page of a store, in bytes.
+_SMALLEST_PAGE = 512
+#: The suffixes of the files that SQLite keeps next to a database.
+_SIDE_FILES = ("-wal", "-shm", "-journal")
+
 #: The type that identifies an open store: path and settings.
 _StoreKey = tuple[str, str]
 
@@ -46,10 +55,12 @@ _StoreKey = tuple[str, str]
 class _SharedStore:
     """An open store and the storages that use it. The store is closed with the last of them."""
 
-    __slots__ = ("__weakref__", "storages", "store")
+    __slots__ = ("__weakref__", "identity", "storages", "store")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, identity: Optional[tuple[int, int]]) -> None:
         self.store = store
+        #: The identity of the file; None for a store that is no file.
+        self.identity = identity
         self.storages: weakref.WeakSet[Storage] = weakref.WeakSet()
 
 
@@ -208,27 +219,53 @@ class Storage:
         return self.keep(work, names, not_written) if self._ignores_errors else self.call(work)
 
     def clear(self) -> None:
-        """Remove all keys of the family. If the file is damaged, move it aside and create another."""
+        """Remove all keys of the family. If the file is a damaged store, move it aside and create another.
+
+        Raises:
+            CorruptError: If the file is not recognizably a store of this library. It is not changed.
+        """
+        file = self._identity()
         try:
             self.call(lambda family: family.clear())
         except kvstore.CorruptError as error:
-            self._move_aside(error)
+            if not self._is_damaged_store(error):
+                raise
+            if file == self._identity():  # otherwise another process has done it
+                self._move_aside(error)
             self.call(lambda family: family.clear())
 
+    def _is_damaged_store(self, error: kvstore.CorruptError) -> bool:
+        """Return whether the error says that the file is a store and damaged, and not that it is another file.
+
+        The file must not be opened here: closing it would release the locks of SQLite on it.
+        """
+        if not self._is_file or error.code != _DAMAGED:
+            return False
+        try:
+            return os.path.getsize(self.path) >= _SMALLEST_PAGE  # a shorter one has no header to recognize
+        except OSError:
+            return False
+
     def _move_aside(self, why: kvstore.Error) -> None:
-        if not self._is_file:
-            raise why
         with _lock:
             opened = _stores.get(self._store_key)
             if opened is not None:
                 _close_quietly(opened.store)
-            aside = f"{self.path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
-            for suffix in ("", "-wal", "-shm", "-journal"):
+            try:
+                aside = _reserve_name(f"{self.path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
                 try:
-                    os.replace(self.path + suffix, aside + suffix)
-                except FileNotFoundError:
-                    pass
-        _log.error("%s: %s. The file was renamed to %s", self.path, why, aside)
+                    os.replace(self.path, aside)
+                except BaseException:
+                    os.unlink(aside)
+                    raise
+                for suffix in _SIDE_FILES:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.replace(self.path + suffix, aside + suffix)
+            except FileNotFoundError:
+                return  # another process has done it
+            except OSError:
+                raise why from None  # such as in a directory that must not be changed
+        _log.error("%s. The file was renamed to %s", self._with_path(why), aside)
 
     def ignore(self, error: kvstore.Error) -> None:
         """Count a failure that the caller does not notice, and log the first of each minute."""
@@ -236,20 +273,61 @@ class Storage:
         now = time.monotonic()
         if now >= self._next_message:
             self._next_message = now + _LOG_INTERVAL
-            _log.warning("%s: %s (%d failures so far)", self.path, error, self.ignored_errors)
+            _log.warning("%s (%d failures so far)", self._with_path(error), self.ignored_errors)
+
+    def _with_path(self, error: kvstore.Error) -> str:
+        """Return the message of an error, after the path of the store."""
+        text = str(error)
+        return text if text.startswith(self.path) else f"{self.path}: {text}"
 
     def _open(self) -> _InUse:
         in_use = self._in_use
         if in_use is not None and in_use.process == os.getpid() and not in_use.family.closed:
             return in_use
         with _lock:
-            opened = _stores.get(self._store_key)
-            if opened is None or opened.store.closed:
-                opened = _stores[self._store_key] = _SharedStore(self._open_store())
+            opened = self._shared_store()
+            try:
+                family = opened.store.family(self.name, create=True)
+            except kvstore.StoreIOError as error:
+                if not self._is_gone(error):
+                    raise
+                self._forget(opened)
+                opened = self._shared_store()
+                family = opened.store.family(self.name, create=True)
             opened.storages.add(self)
-            in_use = _InUse(os.getpid(), opened, opened.store.family(self.name, create=True))
+            in_use = _InUse(os.getpid(), opened, family)
             self._in_use = in_use
             return in_use
+
+    def _shared_store(self) -> _SharedStore:
+        """Return the open store of the path, and open it if it is not open or no longer that file."""
+        opened = _stores.get(self._store_key)
+        if opened is not None and opened.identity != self._identity():
+            self._forget(opened)
+            opened = None
+        if opened is None or opened.store.closed:
+            store = self._open_store()
+            opened = _stores[self._store_key] = _SharedStore(store, self._identity())
+        return opened
+
+    def _forget(self, opened: _SharedStore) -> None:
+        """Close a store whose file was deleted, moved or replaced. The storages that use it open another one.
+
+        It stays open during a transaction, which must fail and not continue in another file.
+        """
+        _stores.pop(self._store_key, None)
+        if opened.store.closed or not opened.store._state.in_transaction():
+            _close_quietly(opened.store)
+
+    def _identity(self) -> Optional[tuple[int, int]]:
+        """Return the identity of the file that the path names now; None if there is none, or the store is no file."""
+        if not self._is_file:
+            return None
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _open_store(self) -> Store:
         options = {"purge_per_write": PURGE_PER_WRITE, **self._options}
@@ -284,6 +362,20 @@ def _close_quietly(store: Store) -> None:
         store.close()
     except kvstore.Error:
         pass  # the file is gone or damaged, and that was reported
+
+
+def _reserve_name(path: str) -> str:
+    """Create an empty file and return its path: ``path``, or with a number if such a file exists already."""
+    for number in itertools.count(1):
+        name = path if number == 1 else f"{path}-{number}"
+        if any(os.path.lexists(name + suffix) for suffix in _SIDE_FILES):
+            continue
+        try:
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            continue
+        return name
+    raise AssertionError("unreachable")
 
 
 def _limit(store: Store, max_bytes: int, policy: Optional[str]) -> None:
