@@ -200,3 +200,10 @@ def content(target: Path, family: str = "default") -> dict[bytes, bytes]:
     """Return the content of a family of a closed store."""
     with kvstore.open(target, read_only=True) as store:
         return dict(store.family(family).items())
+
+
+def make_damaged_store(path: Path) -> None:
+    """Create a store with a readable header and no other valid byte."""
+    kvstore.open(path).close()
+    data = path.read_bytes()
+    path.write_bytes(data[:100] + bytes(len(data) - 100))

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 from aiocache import Cache, cached, caches  # noqa: E402
 from aiocache.lock import OptimisticLock, OptimisticLockError, RedLock  # noqa: E402
 from aiocache.serializers import JsonSerializer, NullSerializer, StringSerializer  # noqa: E402
+from helpers import make_damaged_store  # noqa: E402
 
 import kvstore  # noqa: E402
 from kvstore.contrib.aiocache import DataSerializer, KVStoreCache  # noqa: E402
@@ -174,7 +175,7 @@ def test_cache_does_not_break_what_it_caches(tmp_path: Path) -> None:
             await cache.set("key", "old")
             assert await cache.set("key", "x" * 2000) is True
             assert await cache.get("key") is None
-        (tmp_path / "bad.db").write_bytes(b"not a store" * 1000)
+        make_damaged_store(tmp_path / "bad.db")
         async with KVStoreCache(tmp_path / "bad.db") as cache:
             assert await cache.set("key", 1) is True and await cache.add("key", 1) is True
             assert await cache.multi_set([("key", 1)]) is True

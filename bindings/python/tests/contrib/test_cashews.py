@@ -15,6 +15,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 from cashews import Cache  # noqa: E402
 from cashews.backends.interface import NOT_EXIST, UNLIMITED  # noqa: E402
+from helpers import make_damaged_store  # noqa: E402
 
 import kvstore  # noqa: E402
 from kvstore.contrib.cashews import KVStoreBackend  # noqa: E402
@@ -168,7 +169,7 @@ def test_value_of_another_kind_is_reported(tmp_path: Path) -> None:
 
 
 def test_function_is_called_if_the_store_fails(tmp_path: Path) -> None:
-    (tmp_path / "c.db").write_bytes(b"not a store" * 1000)
+    make_damaged_store(tmp_path / "c.db")
 
     async def main() -> None:
         cache = cache_at(tmp_path / "c.db", ignore_errors=True)

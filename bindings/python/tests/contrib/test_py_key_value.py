@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("key_value.aio")
 pytestmark = pytest.mark.filterwarnings("default")
 
+from helpers import make_damaged_store  # noqa: E402
 from key_value.aio.errors import DeserializationError, InvalidKeyError, InvalidTTLError  # noqa: E402
 from key_value.aio.stores.base import BaseStore  # noqa: E402
 
@@ -147,9 +148,7 @@ def test_ignored_errors_count_as_misses(tmp_path: Path, caplog: pytest.LogCaptur
             await store.put("a", {"n": "old"})
             await store.put("a", {"n": "x" * 2000})
             assert await store.get("a") is None
-        (tmp_path / "store.db").write_bytes(b"not a store" * 1000)
-        for suffix in ("-wal", "-shm"):
-            (tmp_path / f"store.db{suffix}").unlink(missing_ok=True)
+        make_damaged_store(tmp_path / "store.db")
         strict = at(tmp_path)
         with pytest.raises(kvstore.Error):
             await strict.get("a")

@@ -10,6 +10,7 @@ from typing import Any, Optional
 from kvstore import Family
 from kvstore._time import Duration
 from kvstore._transaction import in_one_transaction
+from kvstore.contrib._names import StoredName
 from kvstore.contrib._storage import Storage
 from kvstore.contrib._timeouts import Timeout, bounded, finite_ttl_of
 from kvstore.recipes import Lock, NotOwnedError
@@ -33,7 +34,7 @@ class CacheLock(Lock):
     def __init__(
         self,
         storage: Storage,
-        name: str,
+        name: StoredName,
         timeout: Optional[Timeout],
         blocking: bool,
         blocking_timeout: Optional[Timeout],

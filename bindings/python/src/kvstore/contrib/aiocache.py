@@ -25,6 +25,8 @@ from aiocache.serializers import BaseSerializer
 import kvstore
 from kvstore import Family
 from kvstore._path import redacted
+from kvstore.contrib._many import put_many
+from kvstore.contrib._names import StoredName, name_of, prefix_of
 from kvstore.contrib._storage import Storage
 from kvstore.contrib._threads import Threads
 from kvstore.contrib._values import Values
@@ -120,87 +122,95 @@ class KVStoreCache(BaseCache):
         return await self._threads.write(lambda: self._storage.write(work, (), not_written))
 
     async def _get(self, key: Any, encoding: Optional[str] = "utf-8", _conn: Any = None) -> Any:
-        return _decoded(await self._read(lambda family: family.get(key), None), encoding)
+        name = name_of(key)
+        return _decoded(await self._read(lambda family: family.get(name), None), encoding)
 
     async def _gets(self, key: Any, encoding: Optional[str] = "utf-8", _conn: Any = None) -> Any:
         return await self._get(key, self.serializer.encoding)
 
     async def _multi_get(self, keys: list[Any], encoding: Optional[str] = "utf-8", _conn: Any = None) -> list[Any]:
-        none: dict[Any, bytes] = {}
-        found = await self._read(lambda family: family.get_many(keys), none)
-        return [_decoded(found.get(key), encoding) for key in keys]
+        none: dict[StoredName, bytes] = {}
+        names = [name_of(key) for key in keys]
+        found = await self._read(lambda family: family.get_many(names), none)
+        return [_decoded(found.get(name), encoding) for name in names]
 
     async def _set(
         self, key: Any, value: Any, ttl: Optional[float] = None, _cas_token: Any = None, _conn: Any = None
     ) -> Any:
-        data = _bytes(value)
+        name, data = name_of(key), _bytes(value)
         expired, seconds = ttl is not None and ttl < 0, ttl or kvstore.FOREVER
         if _cas_token is None:
             await self._keep(
-                lambda family: family.delete(key) if expired else family.put(key, data, ttl=seconds), [key], False
+                lambda family: family.delete(name) if expired else family.put(name, data, ttl=seconds), [name], False
             )
             return True
         before = _bytes(_cas_token)
 
         def swap(family: Family) -> bool:
             if expired:
-                return family.compare_and_delete(key, before)
-            return family.compare_and_swap(key, before, data, ttl=seconds)
+                return family.compare_and_delete(name, before)
+            return family.compare_and_swap(name, before, data, ttl=seconds)
 
         return await self._keep(swap, [], True)
 
     async def _multi_set(self, pairs: Any, ttl: Optional[float] = None, _conn: Any = None) -> bool:
-        items = {key: _bytes(value) for key, value in pairs}
+        items = {name_of(key): _bytes(value) for key, value in pairs}
 
         def put(family: Family) -> None:
             if ttl is not None and ttl < 0:
                 family.delete_many(items)
             else:
-                family.put_many(items, ttl=ttl or kvstore.FOREVER)
+                put_many(self._storage, family, items, ttl or kvstore.FOREVER)
 
         await self._keep(put, list(items), None)
         return True
 
     async def _add(self, key: Any, value: Any, ttl: Optional[float] = None, _conn: Any = None) -> bool:
-        data = _bytes(value)
+        name, data = name_of(key), _bytes(value)
 
         def add(family: Family) -> bool:
             if ttl is not None and ttl < 0:
-                return not family.has_key(key)
-            return family.add(key, data, ttl=ttl or kvstore.FOREVER)
+                return not family.has_key(name)
+            return family.add(name, data, ttl=ttl or kvstore.FOREVER)
 
         if not await self._keep(add, [], True):
             raise ValueError(f"Key {key} already exists, use .set to update the value")
         return True
 
     async def _exists(self, key: Any, _conn: Any = None) -> bool:
-        return await self._read(lambda family: family.has_key(key), False)
+        name = name_of(key)
+        return await self._read(lambda family: family.has_key(name), False)
 
     async def _increment(self, key: Any, delta: int, _conn: Any = None) -> int:
+        name = name_of(key)
+
         def increment(family: Family) -> int:
             try:
-                return family.incr(key, delta, kvstore.FOREVER)
+                return family.incr(name, delta, kvstore.FOREVER)
             except ValueError:
                 raise TypeError("Value is not an integer") from None
 
         return await self._write(increment, delta)
 
     async def _expire(self, key: Any, ttl: float, _conn: Any = None) -> bool:
+        name = name_of(key)
+
         def expire(family: Family) -> bool:
             if ttl < 0:
-                return family.delete(key)
-            return family.expire(key, ttl) if ttl else family.persist(key) or family.has_key(key)
+                return family.delete(name)
+            return family.expire(name, ttl) if ttl else family.persist(name) or family.has_key(name)
 
         return await self._write(expire, False)
 
     async def _delete(self, key: Any, _conn: Any = None) -> int:
-        return int(await self._threads.write(lambda: self._storage.read(lambda family: family.delete(key), False)))
+        name = name_of(key)
+        return int(await self._threads.write(lambda: self._storage.read(lambda family: family.delete(name), False)))
 
     async def _clear(self, namespace: Optional[str] = None, _conn: Any = None) -> bool:
         prefix = self.namespace if namespace is None else namespace
         if prefix:
             await self._threads.write(
-                lambda: self._storage.call(lambda family: family.delete_range(prefix=prefix))
+                lambda: self._storage.call(lambda family: family.delete_range(prefix=prefix_of(prefix)))
             )
         else:
             await self._threads.write(self._storage.clear)
@@ -217,8 +227,8 @@ class KVStoreCache(BaseCache):
         return _decoded(result, encoding) if isinstance(result, bytes) else result
 
     async def _redlock_release(self, key: Any, value: Any) -> int:
-        data = _bytes(value)
-        return int(await self._keep(lambda family: family.compare_and_delete(key, data), [], False))
+        name, data = name_of(key), _bytes(value)
+        return int(await self._keep(lambda family: family.compare_and_delete(name, data), [], False))
 
     async def _close(self, *args: Any, _conn: Any = None, **kwargs: Any) -> None:
         await self._threads.close(self._storage.close)

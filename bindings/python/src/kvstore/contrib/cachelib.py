@@ -22,6 +22,8 @@ from cachelib.base import BaseCache
 
 import kvstore
 from kvstore.contrib._culling import cull
+from kvstore.contrib._many import put_many, put_rows
+from kvstore.contrib._names import StoredName, name_of, prefix_of
 from kvstore.contrib._storage import Storage
 from kvstore.contrib._timeouts import Timeout, bounded, ttl_of
 from kvstore.contrib._values import Values, change_in
@@ -52,7 +54,9 @@ class KVStoreCache(BaseCache):
             ``ignore_errors``: whether a read, delete or ``inc`` that fails counts as that of a
             missing key (by default it raises :exc:`kvstore.Error`).
 
-    A failed ``set`` or ``add`` is logged and returns False, and ``set_many`` an empty list.
+    A failed ``set`` or ``add`` is logged and returns False. ``set_many`` returns the keys that were
+    written: without those whose values are too large, or an empty list if the store fails. A key may
+    be any str: see the rules for all backends in the documentation.
     """
 
     serializer: Optional[Any] = None
@@ -86,8 +90,8 @@ class KVStoreCache(BaseCache):
         seconds = self.default_timeout if timeout is None else bounded(timeout)
         return kvstore.FOREVER if seconds == 0 else ttl_of(seconds)
 
-    def _name(self, key: str) -> str:
-        return self.key_prefix + key
+    def _name(self, key: str) -> StoredName:
+        return name_of(self.key_prefix + key)
 
     def _make_room(self, family: kvstore.Family) -> None:
         if self.threshold > 0:
@@ -99,7 +103,7 @@ class KVStoreCache(BaseCache):
 
     def get_many(self, *keys: str) -> list[Any]:
         names = [self._name(key) for key in keys]
-        none: dict[str, bytes] = {}
+        none: dict[StoredName, bytes] = {}
         found = self._storage.read(lambda family: family.get_many(names), none)
         values = self._values
         return [values.loads(found[name]) if name in found else None for name in names]
@@ -121,30 +125,31 @@ class KVStoreCache(BaseCache):
 
         def add(family: kvstore.Family) -> bool:
             if ttl is None:
-                return name.encode() not in family
+                return not family.has_key(name)
             self._make_room(family)
             return family.add(name, data, ttl=ttl)
 
         return self._storage.keep(add, (), False)
 
     def set_many(self, mapping: dict[str, Any], timeout: Optional[Timeout] = None) -> list[Any]:
-        """Write the values of several keys, given as a dict. Return the keys that were written: all,
-        or none if the store fails.
+        """Write the values of several keys, given as a dict. Return the keys that were written: all
+        but those whose values are too large, or none if the store fails.
         """
         values = self._values
         items = {self._name(key): values.dumps(value) for key, value in mapping.items()}
         ttl = self._ttl(timeout)
 
         def put(family: kvstore.Family) -> list[Any]:
+            failed: set[StoredName] = set()
             if ttl is None:
                 family.delete_many(list(items))
             elif self.threshold <= 0:
-                family.put_many(items, ttl=ttl)
+                failed = put_many(self._storage, family, items, ttl)
             else:
                 for name, data in items.items():
                     self._make_room(family)
-                    family.put(name, data, ttl=ttl)
-            return list(mapping)
+                    failed |= put_rows(self._storage, family, [(name, data, ttl)])
+            return [key for key in mapping if self._name(key) not in failed] if failed else list(mapping)
 
         return self._storage.keep(put, items, [])
 
@@ -158,11 +163,11 @@ class KVStoreCache(BaseCache):
         return list(keys)
 
     def has(self, key: str) -> bool:
-        return self._storage.read(lambda family: self._name(key).encode() in family, False)
+        return self._storage.read(lambda family: family.has_key(self._name(key)), False)
 
     def clear(self) -> bool:
         if self.key_prefix:
-            self._storage.call(lambda family: family.delete_range(prefix=self.key_prefix))
+            self._storage.call(lambda family: family.delete_range(prefix=prefix_of(self.key_prefix)))
         else:
             self._storage.clear()
         return True

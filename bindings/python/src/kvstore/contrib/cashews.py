@@ -26,7 +26,7 @@ import hashlib
 import hmac
 import logging
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Callable, Optional, TypeVar
 from urllib.parse import unquote
 
@@ -40,6 +40,8 @@ from cashews.utils import Bitarray
 import kvstore
 from kvstore import DATA, Family
 from kvstore._transaction import in_one_transaction
+from kvstore.contrib._many import put_many
+from kvstore.contrib._names import StoredName, is_replaced, name_of, prefix_of
 from kvstore.contrib._storage import Storage
 from kvstore.contrib._threads import Threads
 
@@ -127,40 +129,42 @@ class KVStoreBackend(Backend):
     async def set(
         self, key: str, value: Any, expire: Optional[float] = None, exist: Optional[bool] = None
     ) -> bool:
-        data = await self._encode(key, value, expire)
+        name, data = name_of(key), await self._encode(key, value, expire)
         return await self._threads.write(
             lambda: self._storage.keep(
-                lambda family: _put(family, key, data, expire, exist), [key] if exist is None else (), False
+                lambda family: _put(family, name, data, expire, exist), [name] if exist is None else (), False
             )
         )
 
     async def set_many(self, pairs: Mapping[str, Any], expire: Optional[float] = None) -> None:
-        items = {key: await self._encode(key, value, expire) for key, value in pairs.items()}
+        items = {name_of(key): await self._encode(key, value, expire) for key, value in pairs.items()}
 
         def put(family: Family) -> None:
             if expire is not None and expire < 0:
                 family.delete_many(items)
             else:
-                family.put_many(items, ttl=expire or kvstore.FOREVER)
+                put_many(self._storage, family, items, expire or kvstore.FOREVER)
 
         await self._threads.write(lambda: self._storage.keep(put, items, None))
 
     async def set_raw(self, key: str, value: Any, expire: Optional[float] = None, **_: Any) -> None:
-        data = _bytes(value)
+        name, data = name_of(key), _bytes(value)
         await self._threads.write(
-            lambda: self._storage.keep(lambda family: _put(family, key, data, expire, None), [key], False)
+            lambda: self._storage.keep(lambda family: _put(family, name, data, expire, None), [name], False)
         )
 
     async def get(self, key: str, default: Any = None) -> Any:
         return await self._decode(key, await self.get_raw(key), default)
 
     async def get_raw(self, key: str) -> Optional[bytes]:
-        return await self._read(lambda family: family.get(key), None)
+        name = name_of(key)
+        return await self._read(lambda family: family.get(name), None)
 
     async def get_many(self, *keys: str, default: Any = None) -> tuple[Any, ...]:
-        none: dict[str, bytes] = {}
-        found = await self._read(lambda family: family.get_many(keys), none)
-        return tuple([await self._decode(key, found.get(key), default) for key in keys])
+        none: dict[StoredName, bytes] = {}
+        names = [name_of(key) for key in keys]
+        found = await self._read(lambda family: family.get_many(names), none)
+        return tuple([await self._decode(key, found.get(name), default) for key, name in zip(keys, names)])
 
     async def get_match(self, pattern: str, batch_size: int = 100) -> AsyncIterator[tuple[str, Any]]:
         """Iterate over the keys that match a pattern, with their values."""
@@ -179,18 +183,24 @@ class KVStoreBackend(Backend):
             yield key
 
     async def _matching(self, pattern: str) -> list[str]:
+        return (await self._scan(pattern))[0]
+
+    async def _scan(self, pattern: str) -> tuple[list[str], list[bytes]]:
+        """Return the keys that match a pattern, and the names of keys that the store cannot hold and that may match."""
         prefix, *others = pattern.split("*")
         matches = re.compile(".*".join(map(re.escape, (prefix, *others))), re.DOTALL).fullmatch
 
-        def scan(family: Family) -> list[str]:
-            keys = (key.decode(errors="replace") for key in family.keys(prefix=prefix))
-            return [key for key in keys if matches(key)]
+        def scan(family: Family) -> tuple[list[str], list[bytes]]:
+            names = list(family.keys(prefix=prefix_of(prefix)))
+            keys = (name.decode(errors="replace") for name in names if not is_replaced(name))
+            return [key for key in keys if matches(key)], list(filter(is_replaced, names))
 
-        none: list[str] = []
+        none: tuple[list[str], list[bytes]] = ([], [])
         return await self._read(scan, none)
 
     async def exists(self, key: str) -> bool:
-        return await self._read(lambda family: key.encode() in family, False)
+        name = name_of(key)
+        return await self._read(lambda family: family.has_key(name), False)
 
     async def delete(self, key: str) -> bool:
         try:
@@ -205,10 +215,20 @@ class KVStoreBackend(Backend):
             await self._call_on_remove_callbacks(*keys)
 
     async def delete_match(self, pattern: str) -> None:
-        await self.delete_many(*await self._matching(pattern))
+        if "*" not in pattern:
+            await self.delete(pattern)
+            return
+        keys, replaced = await self._scan(pattern)
+        await self._delete_names(replaced)
+        await self.delete_many(*keys)
 
     async def _delete(self, keys: Iterable[str]) -> int:
-        return await self._threads.write(lambda: self._storage.read(lambda family: family.delete_many(keys), 0))
+        return await self._delete_names([name_of(key) for key in keys])
+
+    async def _delete_names(self, names: Sequence[StoredName]) -> int:
+        if not names:
+            return 0
+        return await self._threads.write(lambda: self._storage.read(lambda family: family.delete_many(names), 0))
 
     async def clear(self) -> None:
         await self._threads.write(self._storage.clear)
@@ -226,13 +246,16 @@ class KVStoreBackend(Backend):
     # TTLs
 
     async def expire(self, key: str, timeout: float) -> bool:
+        name = name_of(key)
+
         def expire(family: Family) -> bool:
-            return family.expire(key, timeout) if timeout > 0 else family.delete(key)
+            return family.expire(name, timeout) if timeout > 0 else family.delete(name)
 
         return await self._threads.write(lambda: self._storage.write(expire, (), False))
 
     async def get_expire(self, key: str) -> int:
-        found = await self._read(lambda family: family.get_with_ttl(key), None)
+        name = name_of(key)
+        found = await self._read(lambda family: family.get_with_ttl(name), None)
         left: int = NOT_EXIST
         if found is not None:
             left = UNLIMITED if found[1] is None else round(found[1])
@@ -246,8 +269,9 @@ class KVStoreBackend(Backend):
         Raises:
             ValueError: If the value of the key is not an integer.
         """
+        name = name_of(key)
         return await self._threads.write(
-            lambda: self._storage.write(lambda family: family.incr(key, value, expire or kvstore.FOREVER), (), value)
+            lambda: self._storage.write(lambda family: family.incr(name, value, expire or kvstore.FOREVER), (), value)
         )
 
     async def _change(
@@ -258,12 +282,14 @@ class KVStoreBackend(Backend):
         Test and write are one transaction. A key keeps its TTL, unless ``expire`` is given.
         """
 
+        name = name_of(key)
+
         def put(family: Family) -> T:
-            data, result = change(family.get(key))
+            data, result = change(family.get(name))
             if expire:
-                family.put(key, data, ttl=expire)
+                family.put(name, data, ttl=expire)
             else:
-                family.put(key, data, ttl=kvstore.FOREVER, keep_ttl=True)
+                family.put(name, data, ttl=kvstore.FOREVER, keep_ttl=True)
             return result
 
         def write(family: Family) -> T:
@@ -319,9 +345,9 @@ class KVStoreBackend(Backend):
     # Locks
 
     async def set_lock(self, key: str, value: Any, expire: float) -> bool:
-        data = await self._encode(key, value, expire)
+        name, data = name_of(key), await self._encode(key, value, expire)
         return await self._threads.write(
-            lambda: self._storage.keep(lambda family: _put(family, key, data, expire, False), (), True)
+            lambda: self._storage.keep(lambda family: _put(family, name, data, expire, False), (), True)
         )
 
     async def is_locked(self, key: str, wait: Optional[float] = None, step: float = 0.1) -> bool:
@@ -333,9 +359,9 @@ class KVStoreBackend(Backend):
         return await self.exists(key)
 
     async def unlock(self, key: str, value: Any) -> bool:
-        data = await self._encode(key, value)
+        name, data = name_of(key), await self._encode(key, value)
         return await self._threads.write(
-            lambda: self._storage.keep(lambda family: family.compare_and_delete(key, data), (), False)
+            lambda: self._storage.keep(lambda family: family.compare_and_delete(name, data), (), False)
         )
 
 
@@ -368,7 +394,8 @@ class _Hmac(Signer):
         return signed
 
     def _signature(self, key: str, value: bytes) -> bytes:
-        return hmac.digest(self._key, b"%d:%s%s" % (len(key.encode()), key.encode(), value), hashlib.sha256)
+        name = key.encode("utf-8", "surrogatepass")
+        return hmac.digest(self._key, b"%d:%s%s" % (len(name), name, value), hashlib.sha256)
 
 
 def _safe_serializer(given: Any) -> Any:
@@ -389,7 +416,7 @@ def _bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-def _put(family: Family, key: str, data: bytes, expire: Optional[float], exist: Optional[bool]) -> bool:
+def _put(family: Family, key: StoredName, data: bytes, expire: Optional[float], exist: Optional[bool]) -> bool:
     if expire is not None and expire < 0:
         return exist is None and not family.delete(key)
     return family.put(

@@ -44,6 +44,8 @@ from dogpile.cache import register_backend
 from dogpile.cache.api import NO_VALUE, BytesBackend, CacheMutex, CantDeserializeException
 
 import kvstore
+from kvstore.contrib._many import put_many
+from kvstore.contrib._names import StoredName, name_of
 from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
 from kvstore.contrib._timeouts import bounded, finite_ttl_of
 from kvstore.contrib._values import Values
@@ -83,27 +85,32 @@ class KVStoreBackend(BytesBackend):
     def get_mutex(self, key: str) -> Optional[Mutex]:
         if not self.distributed_lock:
             return None
-        return Mutex(self._locks, key, self.lock_timeout)
+        return Mutex(self._locks, name_of(key), self.lock_timeout)
 
     def get_serialized(self, key: str) -> Any:
-        return self._storage.read(lambda family: family.get(key, NO_VALUE), NO_VALUE)
+        name = name_of(key)
+        return self._storage.read(lambda family: family.get(name, NO_VALUE), NO_VALUE)
 
     def get_serialized_multi(self, keys: Sequence[str]) -> list[Any]:
-        none: dict[str, bytes] = {}
-        found = self._storage.read(lambda family: family.get_many(keys), none)
-        return [found.get(key, NO_VALUE) for key in keys]
+        none: dict[StoredName, bytes] = {}
+        names = [name_of(key) for key in keys]
+        found = self._storage.read(lambda family: family.get_many(names), none)
+        return [found.get(name, NO_VALUE) for name in names]
 
     def set_serialized(self, key: str, value: bytes) -> None:
-        self._storage.keep(lambda family: family.put(key, value, ttl=self.ttl), [key], False)
+        name = name_of(key)
+        self._storage.keep(lambda family: family.put(name, value, ttl=self.ttl), [name], False)
 
     def set_serialized_multi(self, mapping: Mapping[str, bytes]) -> None:
-        self._storage.keep(lambda family: family.put_many(mapping, ttl=self.ttl), mapping, None)
+        items = {name_of(key): value for key, value in mapping.items()}
+        self._storage.keep(lambda family: put_many(self._storage, family, items, self.ttl), items, None)
 
     def delete(self, key: str) -> None:
-        self._storage.read(lambda family: family.delete(key), False)
+        self._storage.read(lambda family: family.delete(name_of(key)), False)
 
     def delete_multi(self, keys: Sequence[str]) -> None:
-        self._storage.read(lambda family: family.delete_many(keys), 0)
+        names = [name_of(key) for key in keys]
+        self._storage.read(lambda family: family.delete_many(names), 0)
 
 
 class Mutex(CacheMutex):
@@ -114,7 +121,7 @@ class Mutex(CacheMutex):
     process.
     """
 
-    def __init__(self, storage: Storage, key: str, ttl: float) -> None:
+    def __init__(self, storage: Storage, key: StoredName, ttl: float) -> None:
         self._storage = storage
         self._key = key
         self._ttl = ttl

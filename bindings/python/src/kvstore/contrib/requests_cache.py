@@ -22,6 +22,7 @@ from requests_cache.serializers import SerializerPipeline, Stage
 from requests_cache.serializers.preconf import base_stage
 
 import kvstore
+from kvstore.contrib._names import is_replaced, name_of
 from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
 from kvstore.contrib._timeouts import ttl_of
 
@@ -81,7 +82,7 @@ class KVStoreDict(BaseStorage):
         self._storage = Storage(cache_name, family, {k: v for k, v in kwargs.items() if k in STORAGE_OPTIONS})
 
     def __getitem__(self, key: Any) -> Any:
-        data = self._storage.read(lambda family: family.get(str(key)), None)
+        data = self._storage.read(lambda family: family.get(name_of(str(key))), None)
         if data is None:
             raise KeyError(key)
         return self._value(key, data)
@@ -96,30 +97,33 @@ class KVStoreDict(BaseStorage):
         left = getattr(value, "expires_delta", None) if self.ttl else None
         ttl = kvstore.FOREVER if left is None else ttl_of(max(left, 0) + self.ttl_offset)
 
+        name = name_of(str(key))
+
         def put(family: kvstore.Family) -> None:
             if ttl is None:
-                family.delete(str(key))
+                family.delete(name)
             else:
-                family.put(str(key), data, ttl=ttl)
+                family.put(name, data, ttl=ttl)
 
-        self._storage.keep(put, [str(key)], None)
+        self._storage.keep(put, [name], None)
 
     def __delitem__(self, key: Any) -> None:
-        self._storage.call(lambda family: family.__delitem__(str(key)))
+        self._storage.call(lambda family: family.__delitem__(name_of(str(key))))
 
     def __contains__(self, key: object) -> bool:
-        return self._storage.read(lambda family: str(key).encode() in family, False)
+        return self._storage.read(lambda family: family.has_key(name_of(str(key))), False)
 
     def __iter__(self) -> Iterator[str]:
         for key in self._storage.call(lambda family: family.keys()):
-            yield key.decode()
+            if not is_replaced(key):
+                yield key.decode()
 
     def __len__(self) -> int:
         return self._storage.call(len)
 
     def bulk_delete(self, keys: Iterable[Any]) -> None:
         """Delete several keys in one transaction. Missing keys are ignored."""
-        names = [str(key) for key in keys]
+        names = [name_of(str(key)) for key in keys]
         self._storage.call(lambda family: family.delete_many(names))
 
     def clear(self) -> None:

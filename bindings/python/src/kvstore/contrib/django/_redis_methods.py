@@ -16,6 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 import kvstore
 from kvstore.contrib._globs import Glob, escape
 from kvstore.contrib._locks import CacheLock
+from kvstore.contrib._names import StoredName, is_replaced, name_of, prefix_of
 from kvstore.contrib._storage import Storage
 from kvstore.contrib._timeouts import LONGEST, Timeout
 
@@ -37,6 +38,10 @@ class RedisMethods(BaseCache):
         super().__init__(params)
         reverse = params.get("REVERSE_KEY_FUNCTION")
         self._reverse: Optional[Callable[[str], str]] = get_key_func(reverse) if reverse else None
+
+    def _name(self, key: Any, version: Optional[int]) -> StoredName:
+        """Return the name in the store of a key."""
+        return name_of(self.make_and_validate_key(key, version=version))
 
     # Keys
 
@@ -98,11 +103,14 @@ class RedisMethods(BaseCache):
         """
         at_once = _itersize(itersize)
         glob = self._glob(pattern, version, prefix)
-        if glob.is_prefix and glob.prefix:
-            return self._storage.read(lambda family: family.delete_range(prefix=glob.prefix), 0)
-        return sum(map(self._delete, self._walk(glob, at_once)))
+        start = prefix_of(glob.prefix)
+        if glob.is_prefix and glob.prefix and start == glob.prefix.encode():
+            return self._storage.read(lambda family: family.delete_range(prefix=start), 0)
+        if glob.is_exact:
+            return self._delete([name_of(glob.prefix)])
+        return sum(map(self._delete, self._walk(glob, at_once, True)))
 
-    def _delete(self, names: list[str]) -> int:
+    def _delete(self, names: list[Any]) -> int:
         return self._storage.read(lambda family: family.delete_many(names), 0)
 
     def _glob(self, pattern: str, version: Optional[int], prefix: Optional[str] = None) -> Glob:
@@ -117,20 +125,31 @@ class RedisMethods(BaseCache):
             )
         )
 
-    def _walk(self, glob: Glob, at_once: int) -> Iterator[list[str]]:
-        """Iterate over the matching names in the store, in lists."""
+    def _walk(self, glob: Glob, at_once: int, with_replaced: bool = False) -> Iterator[list[Any]]:
+        """Iterate over the matching names in the store, in lists.
+
+        ``with_replaced``: with all names of keys that the store cannot hold and that may match. Only their first
+        bytes are known.
+        """
+        if glob.is_exact:
+            if self._storage.read(lambda family: family.has_key(name_of(glob.prefix)), False):
+                yield [glob.prefix]
+            return
         start: Optional[bytes] = None
-        limit = 1 if glob.is_exact else at_once
         while True:
-            found = self._names(glob.prefix, start, limit)
-            names = [name for name in map(_decoded, found) if name is not None and glob.matches(name)]
+            found = self._names(prefix_of(glob.prefix), start, at_once)
+            names: list[StoredName] = [
+                name for name in map(_decoded, found) if name is not None and glob.matches(name)
+            ]
+            if with_replaced:
+                names += filter(is_replaced, found)
             if names:
                 yield names
-            if len(found) < limit or glob.is_exact:
+            if len(found) < at_once:
                 return
             start = found[-1] + b"\0"
 
-    def _names(self, prefix: str, start: Optional[bytes], limit: int) -> list[bytes]:
+    def _names(self, prefix: bytes, start: Optional[bytes], limit: int) -> list[bytes]:
         none: list[bytes] = []
         return self._storage.read(lambda family: list(family.keys(prefix=prefix, start=start, limit=limit)), none)
 
@@ -164,7 +183,7 @@ class RedisMethods(BaseCache):
         Returns:
             None if the key does not expire; 0 if it does not exist.
         """
-        name = self.make_and_validate_key(key, version=version)
+        name = self._name(key, version)
 
         def left(family: kvstore.Family) -> Optional[int]:
             try:
@@ -216,7 +235,7 @@ class RedisMethods(BaseCache):
 
     def _expire_at(self, key: Any, when: When, units: int, version: Optional[int]) -> bool:
         """Set the moment when a key expires. A number ``when`` counts ``units`` a second."""
-        name = self.make_and_validate_key(key, version=version)
+        name = self._name(key, version)
         if not isinstance(when, (datetime, int, float)):
             raise TypeError(f"when must be a number or a datetime, not {type(when).__name__}")
         try:
@@ -240,7 +259,7 @@ class RedisMethods(BaseCache):
         Returns:
             True if the key had a timeout; False if it had none or does not exist.
         """
-        name = self.make_and_validate_key(key, version=version)
+        name = self._name(key, version)
         return self._storage.read(lambda family: family.persist(name), False)
 
     # Locks
@@ -279,7 +298,7 @@ class RedisMethods(BaseCache):
             ValueError: If ``timeout`` is not positive, or ``blocking_timeout`` is negative.
             kvstore.Error: If the store fails, whatever IGNORE_ERRORS is.
         """
-        name = self.make_and_validate_key(key, version=version)
+        name = self._name(key, version)
         return CacheLock(self._storage, name, timeout, blocking, blocking_timeout, thread_local)
 
 

@@ -58,6 +58,8 @@ from django.utils.module_loading import import_string
 
 import kvstore
 from kvstore.contrib._culling import cull
+from kvstore.contrib._many import put_many, put_rows
+from kvstore.contrib._names import StoredName
 from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
 from kvstore.contrib._timeouts import ttl_of
 from kvstore.contrib._values import Values, change_in
@@ -105,6 +107,16 @@ class _DjangoStorage(Storage):
     These include settings that the library rejects on opening.
     """
 
+    advice = {
+        kvstore.Hint.RAISE_BUSY_TIMEOUT: "retry, or set a longer BUSY_TIMEOUT in OPTIONS",
+        kvstore.Hint.RAISE_MAX_VALUE_SIZE: "set a larger MAX_VALUE_SIZE in OPTIONS, or split the value",
+        kvstore.Hint.RAISE_SIZE_LIMIT: "delete keys, or set a larger MAX_BYTES in OPTIONS",
+        kvstore.Hint.CHECK_PERMISSIONS: "change the owner or the permissions, or give another LOCATION",
+        kvstore.Hint.OPEN_FOR_WRITING: "remove READ_ONLY from OPTIONS",
+        kvstore.Hint.GIVE_PASSWORD: "set PASSWORD or RAW_KEY in OPTIONS",
+        kvstore.Hint.OMIT_PASSWORD: "remove PASSWORD and RAW_KEY from OPTIONS",
+    }
+
     def _open_store(self) -> kvstore.Store:
         try:
             return super()._open_store()
@@ -146,7 +158,7 @@ class KVStoreCache(RedisMethods):
         return self.set(key, value, timeout, version, nx=True)
 
     def get(self, key: Any, default: Any = None, version: Any = None) -> Any:
-        name = self.make_and_validate_key(key, version=version)
+        name = self._name(key, version)
         data = self._storage.read(lambda family: family.get(name), None)
         return default if data is None else self._values.loads(data, default)
 
@@ -176,13 +188,13 @@ class KVStoreCache(RedisMethods):
         """
         if nx and xx:
             raise ValueError("nx=True and xx=True exclude each other: give one of them")
-        name = self.make_and_validate_key(key, version=version)
+        name = self._name(key, version)
         data = self._values.dumps(value)
         ttl = self.get_backend_timeout(timeout)
 
         def put(family: kvstore.Family) -> bool:
             if ttl is None:
-                return name not in family if nx else family.delete(name)
+                return not family.has_key(name) if nx else family.delete(name)
             if not xx:
                 self._make_room(family)
             return family.put(name, data, ttl=ttl, if_absent=nx, if_present=xx)
@@ -190,19 +202,19 @@ class KVStoreCache(RedisMethods):
         return self._storage.keep(put, () if nx else [name], False)
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
-        name = self.make_and_validate_key(key, version=version)
+        name = self._name(key, version)
         ttl = self.get_backend_timeout(timeout)
         if ttl is None:
             return self._storage.read(lambda family: family.delete(name), False)
         return self._storage.read(lambda family: family.expire(name, ttl), False)
 
     def delete(self, key: Any, version: Any = None) -> bool:
-        name = self.make_and_validate_key(key, version=version)
+        name = self._name(key, version)
         return self._storage.read(lambda family: family.delete(name), False)
 
     def has_key(self, key: Any, version: Any = None) -> bool:
-        name = self.make_and_validate_key(key, version=version)
-        return self._storage.read(lambda family: name in family, False)
+        name = self._name(key, version)
+        return self._storage.read(lambda family: family.has_key(name), False)
 
     def incr(self, key: Any, delta: Any = 1, version: Any = None, *, ignore_key_check: bool = False) -> Any:
         """Add ``delta`` to the value of a key, and return the sum. The key keeps its timeout.
@@ -211,7 +223,7 @@ class KVStoreCache(RedisMethods):
             ValueError: If the key does not exist. With ``ignore_key_check``, it gets the value
                 ``delta`` and no timeout then.
         """
-        name = self.make_and_validate_key(key, version=version)
+        name = self._name(key, version)
 
         def add(family: kvstore.Family) -> Any:
             while True:
@@ -232,8 +244,8 @@ class KVStoreCache(RedisMethods):
     # Many keys
 
     def get_many(self, keys: Any, version: Any = None) -> dict[Any, Any]:
-        names = {self.make_and_validate_key(key, version=version): key for key in keys}
-        none: dict[str, bytes] = {}
+        names = {self._name(key, version): key for key in keys}
+        none: dict[StoredName, bytes] = {}
         found = self._storage.read(lambda family: family.get_many(list(names)), none)
         values = ((names[name], self._values.loads(data, _MISSING)) for name, data in found.items())
         return {key: value for key, value in values if value is not _MISSING}
@@ -241,24 +253,26 @@ class KVStoreCache(RedisMethods):
     def set_many(self, data: dict[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> list[Any]:
         if not data:
             return []
-        items = {self.make_and_validate_key(k, version=version): self._values.dumps(v) for k, v in data.items()}
+        names = {self._name(key, version): key for key in data}
+        items = {name: self._values.dumps(data[key]) for name, key in names.items()}
         ttl = self.get_backend_timeout(timeout)
 
         def put(family: kvstore.Family) -> list[Any]:
+            failed: set[StoredName] = set()
             if ttl is None:
                 family.delete_many(list(items))
             elif self._max_entries is None:
-                family.put_many(items, ttl=ttl)
+                failed = put_many(self._storage, family, items, ttl)
             else:
                 for name, value in items.items():
                     self._make_room(family)
-                    family.put(name, value, ttl=ttl)
-            return []
+                    failed |= put_rows(self._storage, family, [(name, value, ttl)])
+            return [key for name, key in names.items() if name in failed]
 
         return self._storage.keep(put, items, list(data))
 
     def delete_many(self, keys: Any, version: Any = None) -> None:
-        names = [self.make_and_validate_key(key, version=version) for key in keys]
+        names = [self._name(key, version) for key in keys]
         self._storage.read(lambda family: family.delete_many(names), 0)
 
     def clear(self) -> None:

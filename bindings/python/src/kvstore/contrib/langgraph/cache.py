@@ -11,6 +11,8 @@ from langgraph.cache.base import BaseCache
 
 import kvstore
 from kvstore import Family, row_key
+from kvstore.contrib._many import is_of_value, put_rows
+from kvstore.contrib._names import replacement_of
 from kvstore.contrib._storage import Storage
 from kvstore.contrib._threads import Threads
 from kvstore.contrib.langgraph.serializer import pack, serializer_of, unpack
@@ -69,18 +71,24 @@ class KVStoreCache(BaseCache[Any]):
         return found
 
     def set(self, pairs: Mapping[FullKey, tuple[Any, Optional[int]]]) -> None:
-        rows = [
-            (_name(namespace, key), pack([], self.serde.dumps_typed(value)), ttl)
-            for (namespace, key), (value, ttl) in pairs.items()
-        ]
+        rows: list[tuple[bytes, bytes, Optional[float]]] = []
+        for (namespace, key), (value, seconds) in pairs.items():
+            ttl = kvstore.FOREVER if seconds is None else seconds
+            data = pack([], self.serde.dumps_typed(value))
+            rows.append((_name(namespace, key), data, ttl if ttl > 0 else None))
 
         def put(family: Family) -> None:
-            with family.batch() as batch:
-                for name, row, ttl in rows:
-                    if ttl is not None and ttl <= 0:
-                        batch.delete(name)
-                    else:
-                        batch.put(name, row, ttl=kvstore.FOREVER if ttl is None else ttl)
+            try:
+                with family.batch() as batch:
+                    for name, row, ttl in rows:
+                        if ttl is None:
+                            batch.delete(name)
+                        else:
+                            batch.put(name, row, ttl=ttl)
+            except kvstore.Error as error:
+                if not is_of_value(error):
+                    raise
+                put_rows(self._storage, family, rows)
 
         self._storage.keep(put, [name for name, _, _ in rows], None)
 
@@ -114,4 +122,8 @@ class KVStoreCache(BaseCache[Any]):
 
 def _name(namespace: Namespace, key: str) -> bytes:
     """Return the key of the file: a row key whose partition is the namespace as JSON."""
-    return row_key(json.dumps(list(namespace)), key)
+    partition = json.dumps(list(namespace))
+    try:
+        return row_key(partition, key)
+    except ValueError:  # the key is too long, or no UTF-8
+        return row_key(partition, replacement_of(key.encode("utf-8", "surrogatepass")))
