@@ -231,9 +231,9 @@ def _fields(cls: Any) -> tuple[str, ...]:
 def _refusal(kind: type) -> str:
     name = f"{kind.__module__}.{kind.__qualname__}"
     if dataclasses.is_dataclass(kind) or _is_named_tuple(kind):
-        return f"a value of the class {name} cannot be stored yet: call kvstore.DATA.register({kind.__name__})"
+        return f"an object of the class {name} cannot be stored yet: call kvstore.DATA.register({kind.__name__})"
     return (
-        f"a value of the type {name} cannot be stored: convert it to a type that help(kvstore.DATA) lists, or give "
+        f"an object of the type {name} cannot be stored: convert it to a type that help(kvstore.DATA) lists, or give "
         "serializer=pickle if nobody else can write to the file"
     )
 

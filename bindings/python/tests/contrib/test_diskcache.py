@@ -197,6 +197,11 @@ def test_random_calls_match_model(calls: list[Any]) -> None:
         shutil.rmtree(cache.directory)
 
 
+def test_key_that_cannot_be_encoded_is_not_called_a_value(cache: Cache) -> None:
+    with pytest.raises(TypeError, match="an object of the type builtins.object cannot be stored"):
+        cache.get(object())
+
+
 # Expiry, files, permissions, processes
 
 

@@ -510,7 +510,7 @@ def test_clear_leaves_file_that_is_no_store(tmp_path: Path, kind: str, ignore: b
 
 
 @pytest.mark.skipif(not kvstore.encryption_available, reason="this build has no encryption")
-def test_clear_leaves_short_file_where_encrypted_store_is_expected(tmp_path: Path) -> None:
+def test_clear_leaves_short_file_that_is_no_encrypted_store(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     path.write_text("hello")
     with pytest.raises(kvstore.CorruptError):
@@ -529,7 +529,8 @@ def test_damaged_files_get_different_names(tmp_path: Path, monkeypatch: pytest.M
         path.write_bytes(path.read_bytes()[:100] + b"%d" % number * 9000)
         storage.clear()
         assert get(storage) is None
-    contents = {file.name: file.read_bytes()[100:101] for file in tmp_path.glob("*.damaged-*") if "-wal" not in file.name}
+    moved = [file for file in tmp_path.glob("*.damaged-*") if "-wal" not in file.name]
+    contents = {file.name: file.read_bytes()[100:101] for file in moved}
     name = "x.db.damaged-20260102-030405"
     assert contents == {name: b"0", f"{name}-3": b"1", f"{name}-4": b"2"}
     storage.close()
@@ -551,3 +552,34 @@ def test_cache_with_expiring_keys_does_not_grow(tmp_path: Path) -> None:
         rows = max(rows, storage.family().count(expired=True)) if number % 100 == 99 else rows
     assert rows <= 300
     storage.close()
+
+
+def test_advice_of_backend_replaces_that_of_open(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Own(Storage):
+        advice = {kvstore.Hint.RAISE_MAX_VALUE_SIZE: "set MOST", kvstore.Hint.CHECK_PERMISSIONS: "give another PLACE"}
+
+    storage = Own(tmp_path / "x.db", "things", {"max_value_size": 1000})
+    with pytest.raises(kvstore.InvalidError, match="is 1000: set MOST$"):
+        storage.call(lambda family: family.put("a", bytes(1001)))
+    with caplog.at_level(logging.WARNING, "kvstore.contrib"):
+        assert not put(storage, bytes(1001))
+    assert "is 1000: set MOST (1 failures so far)" in caplog.text
+    storage.close()
+
+
+def test_advice_names_settings_of_django_and_diskcache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvstore.contrib.diskcache import Cache
+
+    def refuse(path: object, **settings: object) -> None:
+        hint = kvstore.Hint.CHECK_PERMISSIONS
+        raise kvstore.StoreIOError(f"the file is read-only: {hint.advice}", hint=hint)
+
+    monkeypatch.setattr(kvstore, "open", refuse)
+    (tmp_path / "kvstore.db").touch()
+    with pytest.raises(kvstore.StoreIOError, match="or the permissions, or give another directory$"):
+        Cache(tmp_path)
+    pytest.importorskip("django")
+    from kvstore.contrib.django.cache import storage_of
+
+    with pytest.raises(kvstore.StoreIOError, match="or the permissions, or give another LOCATION$"):
+        storage_of(str(tmp_path / "kvstore.db"), {}, "things").family()

@@ -108,6 +108,9 @@ class Storage:
             by default.
     """
 
+    #: What to do about an error, in words of the settings of the backend. Replaces the advice of the hint.
+    advice: Mapping[kvstore.Hint, str] = {}
+
     def __init__(self, path: Any, name: str, options: Mapping[str, Any]) -> None:
         text = os.fsdecode(path)
         if not text:
@@ -161,6 +164,13 @@ class Storage:
         If the file was deleted, moved or replaced while it was open, opens it again, and creates it
         if it is missing. Nothing was written then, so ``work`` is called again.
         """
+        try:
+            return self._call(work)
+        except kvstore.Error as error:
+            self._set_advice(error)
+            raise
+
+    def _call(self, work: Callable[[Family], T]) -> T:
         for _ in range(_REOPENS):
             try:
                 in_use = self._open()
@@ -275,8 +285,17 @@ class Storage:
             self._next_message = now + _LOG_INTERVAL
             _log.warning("%s (%d failures so far)", self._with_path(error), self.ignored_errors)
 
+    def _set_advice(self, error: kvstore.Error) -> None:
+        """Replace the advice in the message of an error by that of the backend."""
+        own = None if error.hint is None else self.advice.get(error.hint)
+        if own is not None and error.hint is not None:
+            text, usual = str(error), f": {error.hint.advice}"
+            if text.endswith(usual):
+                error.args = (f"{text[: -len(usual)]}: {own}",)
+
     def _with_path(self, error: kvstore.Error) -> str:
         """Return the message of an error, after the path of the store."""
+        self._set_advice(error)
         text = str(error)
         return text if text.startswith(self.path) else f"{self.path}: {text}"
 
@@ -335,7 +354,11 @@ class Storage:
         if self._is_file and not options.get("read_only"):
             _make_private_directories(os.path.dirname(self.path))
             options.setdefault("mode", 0o600)
-        store = kvstore.open(None if self.path == MEMORY else self.path, **options)
+        try:
+            store = kvstore.open(None if self.path == MEMORY else self.path, **options)
+        except kvstore.Error as error:
+            self._set_advice(error)
+            raise
         if max_bytes is not None:
             try:
                 _limit(store, max_bytes, policy)

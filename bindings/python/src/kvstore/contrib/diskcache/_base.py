@@ -77,6 +77,17 @@ class Timeout(Exception):
     """
 
 
+class _CacheStorage(Storage):
+    """The file of a cache."""
+
+    advice = {
+        kvstore.Hint.RAISE_BUSY_TIMEOUT: "retry, or give a longer timeout=",
+        kvstore.Hint.RAISE_MAX_VALUE_SIZE: "split the value",
+        kvstore.Hint.CHECK_PERMISSIONS: "change the owner or the permissions, or give another directory",
+        kvstore.Hint.GIVE_PASSWORD: "give another directory",
+    }
+
+
 class CacheBase:
     """Base class of :class:`Cache`."""
 
@@ -103,7 +114,7 @@ class CacheBase:
         options = {"busy_timeout": self._patience, "max_value_size": _MAX_VALUE_SIZE, "purge_per_write": 10}
         if settings.get("sqlite_mmap_size") == 0:
             options["mmap_size"] = -1
-        self._storage = Storage(os.path.join(self._directory, FILE_NAME), "diskcache values", options)
+        self._storage = _CacheStorage(os.path.join(self._directory, FILE_NAME), "diskcache values", options)
         self._opened: Optional[tuple[kvstore.Family, Tables]] = None
         self._locks = Locks(self._forget_counts)
         #: How many bytes may be written before the size of the store is read again.
