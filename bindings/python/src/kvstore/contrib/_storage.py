@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import itertools
 import logging
 import math
 import os
@@ -389,16 +388,16 @@ def _close_quietly(store: Store) -> None:
 
 def _reserve_name(path: str) -> str:
     """Create an empty file and return its path: ``path``, or with a number if such a file exists already."""
-    for number in itertools.count(1):
-        name = path if number == 1 else f"{path}-{number}"
-        if any(os.path.lexists(name + suffix) for suffix in _SIDE_FILES):
-            continue
-        try:
-            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        except FileExistsError:
-            continue
-        return name
-    raise AssertionError("unreachable")
+    name, number = path, 1
+    while True:
+        if not any(os.path.lexists(name + suffix) for suffix in _SIDE_FILES):
+            try:
+                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                return name
+            except FileExistsError:
+                pass
+        number += 1
+        name = f"{path}-{number}"
 
 
 def _limit(store: Store, max_bytes: int, policy: Optional[str]) -> None:

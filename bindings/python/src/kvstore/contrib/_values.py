@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional, TypeVar, Union
 from kvstore import DATA, Family, SignedPickle
 from kvstore._codec import checked_serializer
 from kvstore._transaction import in_one_transaction
+from kvstore.contrib._names import StoredName
 from kvstore.contrib._storage import Storage
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ class Values:
             return missing
 
 
-def change(storage: Storage, key: str, values: Values, function: Callable[[Any], T]) -> T:
+def change(storage: Storage, key: StoredName, values: Values, function: Callable[[Any], T]) -> T:
     """Replace the value of a key by ``function(value)``, atomically for all threads and processes.
 
     The key keeps its TTL. The function may be called several times, outside of any transaction.
@@ -85,7 +86,7 @@ def change(storage: Storage, key: str, values: Values, function: Callable[[Any],
     return storage.call(lambda family: change_in(family, key, values, function))
 
 
-def change_in(family: Family, key: str, values: Values, function: Callable[[Any], T]) -> T:
+def change_in(family: Family, key: StoredName, values: Values, function: Callable[[Any], T]) -> T:
     """Like :func:`change`, with the family of the key."""
     while True:
         before = family.get(key)
@@ -101,7 +102,7 @@ def change_in(family: Family, key: str, values: Values, function: Callable[[Any]
             return new
 
 
-def _replace(family: Family, key: str, before: bytes, data: Union[bytes, str]) -> bool:
+def _replace(family: Family, key: StoredName, before: bytes, data: Union[bytes, str]) -> bool:
     """Replace the value of a key only if it still equals ``before``, and return whether it was
     replaced.
     """

@@ -9,7 +9,8 @@ In the configuration::
 
 CACHE_KEY_PREFIX is added before each key, and ``cache.clear()`` removes the keys with that prefix.
 CACHE_THRESHOLD, which Flask-Caching sets to 500 by default, is ignored: use ``"threshold"`` or
-``"max_bytes"`` in CACHE_OPTIONS.
+``"max_bytes"`` in CACHE_OPTIONS. CACHE_IGNORE_ERRORS has no effect: use ``"ignore_errors"`` in
+CACHE_OPTIONS.
 
 Any object can be cached, such as a response. Values are pickled and signed with the ``SECRET_KEY`` of
 the app (and its ``SECRET_KEY_FALLBACKS``), and unsigned values are not unpickled. An app without a

@@ -142,7 +142,7 @@ class RedisMethods(BaseCache):
                 name for name in map(_decoded, found) if name is not None and glob.matches(name)
             ]
             if with_replaced:
-                names += filter(is_replaced, found)
+                names += [name for name in found if is_replaced(name)]
             if names:
                 yield names
             if len(found) < at_once:

@@ -24,9 +24,10 @@ OPTIONS:
   By default values are pickled and signed with ``SECRET_KEY``, and values without a valid signature
   are not unpickled but count as missing. ``SECRET_KEY_FALLBACKS`` are accepted, too.
 - ``SECRET``: a secret to use in place of ``SECRET_KEY``, or a list of it and older ones.
-- ``IGNORE_ERRORS``: whether a read, delete or ``incr`` that fails counts as that of a missing
-  key; by default it raises :exc:`kvstore.Error`. A ``set`` or ``add`` that fails is always ignored and logged: the page
-  is not broken, and the key has no value.
+- ``IGNORE_ERRORS``: whether a read, ``delete``, ``touch`` or ``incr`` that fails counts as that of a
+  missing key; by default it raises :exc:`kvstore.Error`. A ``set`` or ``add`` that fails is always
+  ignored and logged: the page is not broken, and the key has no value. ``clear`` and ``lock`` always
+  raise.
 - Settings of :func:`kvstore.open` in upper case, such as ``"SYNC": "off"``, ``"BUSY_TIMEOUT": 10``
   or ``MAX_VALUE_SIZE`` (10 MiB); a larger value is not stored.
 
