@@ -149,3 +149,17 @@ def test_response_is_returned_if_it_cannot_be_stored(tmp_path: Path) -> None:
     assert "a" not in storage
     storage["a"] = "small"
     assert storage["a"] == "small"
+
+
+def test_failed_reads_and_deletions_count_as_missing(tmp_path: Path) -> None:
+    (tmp_path / "cache.db").write_text("not a store")
+    storage = KVStoreDict(tmp_path / "cache.db", serializer=None, ignore_errors=True)
+    storage["a"] = "1"
+    assert "a" not in storage and len(storage) == 0 and list(storage) == []
+    storage.bulk_delete(["a"])
+    with pytest.raises(KeyError):
+        del storage["a"]
+    strict = KVStoreDict(tmp_path / "cache.db", serializer=None)
+    for call in (lambda: strict.bulk_delete(["a"]), lambda: len(strict), lambda: list(strict), storage.clear):
+        with pytest.raises(kvstore.CorruptError):
+            call()

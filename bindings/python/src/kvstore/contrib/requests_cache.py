@@ -44,8 +44,10 @@ class KVStoreCache(BaseCache):
         ttl: Whether expired responses are removed.
         ttl_offset: How many seconds after the expiration they are removed; 10,000 years or more:
             never.
-        **kwargs: Settings of :func:`kvstore.open`, ``max_bytes`` and ``policy`` of ``Store.limit``,
-            and arguments of requests-cache, such as ``decode_content``.
+        **kwargs: Settings of :func:`kvstore.open`, ``max_bytes`` and ``policy`` of ``Store.limit``;
+            ``ignore_errors``: whether a read or deletion that fails counts as that of a missing key (by
+            default it raises :exc:`kvstore.Error`); and arguments of requests-cache, such as
+            ``decode_content``. A response that cannot be stored is logged.
     """
 
     def __init__(
@@ -108,23 +110,26 @@ class KVStoreDict(BaseStorage):
         self._storage.keep(put, [name], None)
 
     def __delitem__(self, key: Any) -> None:
-        self._storage.call(lambda family: family.__delitem__(name_of(str(key))))
+        name = name_of(str(key))
+        if not self._storage.read(lambda family: family.delete(name), False):
+            raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
         return self._storage.read(lambda family: family.has_key(name_of(str(key))), False)
 
     def __iter__(self) -> Iterator[str]:
-        for key in self._storage.call(lambda family: family.keys()):
+        none: Iterable[bytes] = ()
+        for key in self._storage.read(lambda family: family.keys(), none):
             if not is_replaced(key):
                 yield key.decode()
 
     def __len__(self) -> int:
-        return self._storage.call(len)
+        return self._storage.read(len, 0)
 
     def bulk_delete(self, keys: Iterable[Any]) -> None:
         """Delete several keys in one transaction. Missing keys are ignored."""
         names = [name_of(str(key)) for key in keys]
-        self._storage.call(lambda family: family.delete_many(names))
+        self._storage.read(lambda family: family.delete_many(names), 0)
 
     def clear(self) -> None:
         """Delete all keys of this mapping."""
