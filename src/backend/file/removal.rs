@@ -246,7 +246,7 @@ impl Contents<'_> {
         {
             let counts = match aim.index {
                 TimeIndex::Expiry => !self.was_met(key, *time_ms),
-                TimeIndex::Written => !head.expire_ms.is_some_and(|at| expiry::is_expired(at, aim.now_ms)),
+                TimeIndex::Written => !self.is_expired(head),
             };
             self.delete_row(key, head)?;
             return Ok(Some(counts));
