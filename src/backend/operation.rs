@@ -69,7 +69,7 @@ pub(crate) struct StepLimits<'f> {
     pub(crate) has_time_limit: bool,
     /// Returns `false` after the time limit.
     pub(crate) in_time: &'f dyn Fn() -> bool,
-    /// Returns `true` while a thread waits for the handle.
+    /// Returns `true` while a thread waits for the handle, to use it or to close it.
     pub(crate) waited_for: &'f dyn Fn() -> bool,
 }
 

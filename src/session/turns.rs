@@ -48,7 +48,7 @@ impl<'s> Turns<'s> {
             max: usize::try_from(left).unwrap_or(usize::MAX),
             has_time_limit: in_time.is_some(),
             in_time: in_time.unwrap_or(&|| true),
-            waited_for: &|| session.is_waited_for(),
+            waited_for: &|| session.is_waited_for() || session.is_closed(),
         };
         self.pause(limits.in_time);
         let began = Instant::now();

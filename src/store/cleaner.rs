@@ -73,7 +73,9 @@ fn clean(session: &Weak<Session>, own: &Store, stop: &Stop, max_keys: Option<u64
         let Some(session) = session.upgrade() else { return false };
         let began = Instant::now();
         let others_wait;
-        match session.while_idle(|| own.cleaner_step(left, &mut found, &|| session.is_waited_for())) {
+        match session
+            .while_idle(|| own.cleaner_step(left, &mut found, &|| session.is_waited_for() || stop.is_asked()))
+        {
             Ok(Some(turn)) => {
                 session.counters.ttl_purged.add(turn.deleted);
                 left -= turn.deleted.min(left);
