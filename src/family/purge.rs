@@ -70,8 +70,7 @@ impl Family {
         let session = self.session();
         let now_ms = session.clock.now_ms();
         let (mut deleted, mut left_to_others) = (0, false);
-        let (tables, mut list) = (self.shared_tables(), RemovalList::default());
-        let mut turns = Turns::of(session);
+        let (mut turns, mut list) = (Turns::of(session), RemovalList::default());
         loop {
             // This read needs no lock on the file if nothing has expired.
             let more =
@@ -80,8 +79,9 @@ impl Family {
             if !more || left == 0 || left_to_others {
                 return Ok(PurgeStep { deleted, more });
             }
-            let step =
-                turns.step(left, None, |db, limits| db.purge(&tables, last_ms, now_ms, &mut list, limits))?;
+            let step = turns.step(left, None, |db, limits| {
+                db.purge(&self.shared_tables(), last_ms, now_ms, &mut list, limits)
+            })?;
             session.counters.ttl_purged.add(step.counted);
             deleted += step.counted;
             left_to_others = step.left_to_others;

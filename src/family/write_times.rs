@@ -83,15 +83,15 @@ impl Family {
         // On a server, the call above has refreshed the clock.
         let last_ms = before_ms(self.session().clock.now_ms()).saturating_sub(1);
         let (mut left, mut deleted, mut left_to_others) = (max_keys, 0, false);
-        let (tables, mut list) = (self.shared_tables(), RemovalList::default());
-        let mut turns = Turns::of(self.session());
+        let (mut turns, mut list) = (Turns::of(self.session()), RemovalList::default());
         loop {
             let more =
                 !list.is_empty() || self.session().with(|db| db.has_written_by(self.tables(), last_ms))?;
             if !more || left == 0 || left_to_others {
                 return Ok(PurgeStep { deleted, more });
             }
-            let step = turns.step(left, None, |db, limits| db.sweep(&tables, last_ms, &mut list, limits))?;
+            let step = turns
+                .step(left, None, |db, limits| db.sweep(&self.shared_tables(), last_ms, &mut list, limits))?;
             left = left.saturating_sub(step.entries);
             deleted += step.counted;
             left_to_others = step.left_to_others;

@@ -25,13 +25,13 @@ pub(crate) struct Turns<'s> {
     session: &'s Session,
     /// Duration of the last step, if a writer waited for its end.
     waited_for: Option<Duration>,
-    /// When the last pause ended, or the removal began.
-    paused: Instant,
+    /// When the last pause ended, or the first step began; `None` before that.
+    paused: Option<Instant>,
 }
 
 impl<'s> Turns<'s> {
     pub(crate) fn of(session: &'s Session) -> Turns<'s> {
-        Turns { session, waited_for: None, paused: Instant::now() }
+        Turns { session, waited_for: None, paused: None }
     }
 
     /// Runs one step of a purge or sweep, a write that removes up to `left` keys. Before that,
@@ -59,14 +59,15 @@ impl<'s> Turns<'s> {
 
     /// Pauses if another writer waits, or if it is time for a pause.
     fn pause(&mut self, in_time: &dyn Fn() -> bool) {
+        let paused = *self.paused.get_or_insert_with(Instant::now);
         let is_shared = || self.session.with_uncounted(|db| Ok(db.is_shared())).unwrap_or(false);
         let pause = match self.waited_for.take() {
             Some(step) => step,
-            None if self.paused.elapsed() >= LONGEST && is_shared() => UNASKED,
+            None if paused.elapsed() >= LONGEST && is_shared() => UNASKED,
             None => return,
         };
         self.session.let_others_write(pause, in_time);
-        self.paused = Instant::now();
+        self.paused = Some(Instant::now());
     }
 }
 

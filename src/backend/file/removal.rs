@@ -1,7 +1,7 @@
 //! Removal of keys in the order of a time index, by purges and sweeps.
 //!
 //! A removal first lists the keys with the earliest times, sorts the list by key, and removes the
-//! keys in several transactions. So each page of the data table and of the key index is changed once
+//! keys in several transactions (ADR 36). So each page of the data table and of the key index is changed once
 //! per list, although the transactions are short.
 //!
 //! Between two transactions, other connections can change the listed keys. So each removal of a row
@@ -38,7 +38,8 @@ const PER_ALLOCATION: usize = 16;
 /// List of keys that the next transactions of a purge or a sweep remove.
 #[derive(Default)]
 pub(crate) struct RemovalList {
-    /// The keys that are left, in descending order of family and key. They are removed from the end.
+    /// The keys that are left, in descending order of family and key; of time if the removal has a
+    /// time limit. They are removed from the end.
     keys: Vec<ListedKey>,
 }
 

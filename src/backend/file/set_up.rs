@@ -218,18 +218,12 @@ fn make_ready(
         if let (Some(watched), true) = (&mut db.watched, has_wal) {
             watched.watch_wal();
         }
-        if has_wal
-            && !config.read_only
-            && let Some(index) = WalIndex::of(&db.conn)
-        {
+        let index = if has_wal && !config.read_only { WalIndex::of(&db.conn) } else { None };
+        if let Some(index) = index {
             db.busy.count_waits_in(index);
         }
-        let writes_back = has_wal
-            && !config.read_only
-            && config.file.sync != SyncLevel::Off
-            && config.file.checkpoint_every.is_none();
-        if let (Some(presence), true) = (&db.presence, writes_back)
-            && let Some(index) = WalIndex::of(&db.conn)
+        let writes_back = config.file.sync != SyncLevel::Off && config.file.checkpoint_every.is_none();
+        if let (Some(presence), Some(index), true) = (&db.presence, index, writes_back)
             && let Ok(wal) = OsFile::open(&sibling(path, "-wal"), false, false)
         {
             let presence = Arc::clone(presence);
