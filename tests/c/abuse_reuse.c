@@ -120,6 +120,7 @@ static KVStore *open_with_gate(const char *path)
 
     cfg.busyTimeout = 600000;
     cfg.syncLevel = KVSTORE_SYNC_OFF;
+    cfg.walPages = 64; /* a purge or sweep removes at most 256 keys in a step */
     OK(kvstore_open_v2(path, &opened, &cfg));
     OK(kvstore_set_clock(opened, clock_with_gate, NULL));
     return opened;
