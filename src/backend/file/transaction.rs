@@ -129,7 +129,7 @@ impl Db {
 
     /// Runs `f` in a write transaction of its own. `wait`: whether to wait for the lock of another
     /// writer, up to the busy timeout.
-    pub(crate) fn in_own_transaction<R>(
+    pub(super) fn in_own_transaction<R>(
         &mut self,
         wait: bool,
         f: impl FnOnce(&Db) -> Result<R>,

@@ -105,8 +105,7 @@ fn dropped_family_fails_and_is_not_unmet_condition() {
         db.write_batch(&batch).map(drop),
     ];
     let mut file = crate::backend::file::Db::open(None, &Config::new(), 1).unwrap();
-    let expected = file
-        .in_own_transaction(true, |db| db.contents(&is_gone, &Clock::default()).put(b"a", b"1", &options));
+    let expected = file.write(|db| db.contents(&is_gone, &Clock::default()).put(b"a", b"1", &options));
     for (number, failure) in failures.into_iter().enumerate() {
         assert_eq!(failure.unwrap_err(), *expected.as_ref().unwrap_err(), "call {number}");
     }
