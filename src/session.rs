@@ -1,7 +1,7 @@
 //! State that a store handle shares with its families, iterators and batches: the connection behind
 //! its lock, and how reads and writes run on it.
 
-pub(crate) mod turns;
+mod turns;
 pub(crate) mod worker;
 mod write_purge;
 
@@ -20,6 +20,7 @@ use crate::fork;
 use crate::hint::Hint;
 use crate::stats::Counters;
 use crate::wait;
+use turns::LastTurn;
 use worker::Running;
 
 /// Time for which a checkpoint that the caller requested waits for locks of other handles, before
@@ -109,6 +110,7 @@ pub(crate) struct Session {
     /// Lock that the cleaner holds while it removes keys, on a store that several connections can
     /// write at the same time. The begin of a transaction waits for this lock.
     turn: Mutex<()>,
+    last_turn: Mutex<LastTurn>,
 }
 
 /// Cache of the table descriptions of the families in use, so that the names of the tables and the
@@ -161,6 +163,7 @@ impl Session {
             config: config.clone(),
             cleaner: Mutex::new(None),
             turn: Mutex::new(()),
+            last_turn: Mutex::default(),
         }
     }
 

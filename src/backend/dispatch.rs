@@ -462,6 +462,12 @@ impl Db {
         in_a_file!(self, activity(), else None)
     }
 
+    /// Returns a counter that advances when another connection begins to wait for a lock of the
+    /// file; `None` if that cannot be seen.
+    pub(crate) fn waits_of_others(&self) -> Option<u32> {
+        in_a_file!(self, waits_of_others(), else None)
+    }
+
     /// Removes up to `max` keys that are expired at `now_ms`, of all families, earliest expiry time
     /// first, if no transaction is open. Returns the number of removed keys. Waits for no lock, and
     /// ignores a failure. A server uses its own clock.

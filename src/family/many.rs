@@ -12,7 +12,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn delete_range(&self, range: &KeyRange) -> Result<u64> {
-        let deleted = self.session().write(|db| db.delete_range(self.tables(), range.scan()))?;
+        let deleted = self.session().long_write(|db| db.delete_range(self.tables(), range.scan()))?;
         self.session().counters.deletes.add(deleted);
         Ok(deleted)
     }
@@ -34,7 +34,7 @@ impl Family {
             .iter()
             .map(|key| BatchWrite { family: self.tables(), key: key.as_ref(), put: None })
             .collect();
-        let deleted = self.session().write(|db| db.write_batch(&writes))?;
+        let deleted = self.session().long_write(|db| db.write_batch(&writes))?;
         self.session().counters.deletes.add(deleted);
         Ok(deleted)
     }
@@ -49,7 +49,7 @@ impl Family {
             self.check_entry(key, value, options.expiry)?;
             writes.push(BatchWrite { family: self.tables(), key, put: Some((value, options)) });
         }
-        self.session().write(|db| db.write_batch(&writes))?;
+        self.session().long_write(|db| db.write_batch(&writes))?;
         writes.iter().for_each(|write| self.count_put(write.key, write.put.map_or(&[], |(value, _)| value)));
         Ok(())
     }

@@ -197,7 +197,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn clear(&self) -> Result<()> {
-        self.session().write(|db| db.clear(self.tables()))
+        self.session().long_write(|db| db.clear(self.tables()))
     }
 
     // ---- reads -------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 use crate::backend::RemovalList;
 use crate::error::Result;
 use crate::family::Family;
-use crate::session::turns::Turns;
 
 /// Result of one step of a purge or a sweep, which removes a limited number of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,7 +69,7 @@ impl Family {
         let session = self.session();
         let now_ms = session.clock.now_ms();
         let (mut deleted, mut left_to_others) = (0, false);
-        let (mut turns, mut list) = (Turns::of(session), RemovalList::default());
+        let mut list = RemovalList::default();
         loop {
             // This read needs no lock on the file if nothing has expired.
             let more =
@@ -79,7 +78,7 @@ impl Family {
             if !more || left == 0 || left_to_others {
                 return Ok(PurgeStep { deleted, more });
             }
-            let step = turns.step(left, None, |db, limits| {
+            let step = session.removal_step(left, None, |db, limits| {
                 db.purge(&self.shared_tables(), last_ms, now_ms, &mut list, limits)
             })?;
             session.counters.ttl_purged.add(step.counted);

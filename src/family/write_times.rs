@@ -7,7 +7,6 @@ use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::family::purge::PurgeStep;
 use crate::hint::Hint;
-use crate::session::turns::Turns;
 
 impl Family {
     /// Turns write tracking of the family on or off, for every handle and process. With write
@@ -83,15 +82,16 @@ impl Family {
         // On a server, the call above has refreshed the clock.
         let last_ms = before_ms(self.session().clock.now_ms()).saturating_sub(1);
         let (mut left, mut deleted, mut left_to_others) = (max_keys, 0, false);
-        let (mut turns, mut list) = (Turns::of(self.session()), RemovalList::default());
+        let mut list = RemovalList::default();
         loop {
             let more =
                 !list.is_empty() || self.session().with(|db| db.has_written_by(self.tables(), last_ms))?;
             if !more || left == 0 || left_to_others {
                 return Ok(PurgeStep { deleted, more });
             }
-            let step = turns
-                .step(left, None, |db, limits| db.sweep(&self.shared_tables(), last_ms, &mut list, limits))?;
+            let step = self.session().removal_step(left, None, |db, limits| {
+                db.sweep(&self.shared_tables(), last_ms, &mut list, limits)
+            })?;
             left = left.saturating_sub(step.entries);
             deleted += step.counted;
             left_to_others = step.left_to_others;

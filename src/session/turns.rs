@@ -1,15 +1,24 @@
-//! Steps of a purge or sweep, and the pauses between them in which other writers get the lock.
+//! Turns of a handle at writing: pauses between long transactions, in which other writers get the
+//! lock.
+//!
+//! SQLite gives the write lock to the connection that asks first. A handle that writes one long
+//! transaction after another would always be first. So it pauses before a transaction if others have
+//! waited for the end of the one before (ADR 36).
 
+use std::sync::{MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Session;
-use crate::backend::{Db, Removals, StepLimits};
+use crate::backend::{Db, Removals, StepLimits, TransactionState};
 use crate::error::Result;
 
 /// Least and greatest length of a pause for a writer that waits. In between, a pause is as long as
-/// the step before it, so that the writers get half of the time.
+/// the transaction before it, so that the writers get half of the time.
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)];
+/// Time for which a handle may hold the write lock without a pause, although others wait: a pause
+/// for shorter transactions would take more time than they do.
+const SHORT: Duration = Duration::from_millis(1);
 /// Time after which a purge pauses although it sees no writer wait: programs that use SQLite without
 /// this library, and handles in `DELETE` mode, cannot show that they wait.
 const LONGEST: Duration = Duration::from_millis(50);
@@ -20,61 +29,149 @@ const LOOK: Duration = Duration::from_micros(200);
 /// Time without a write of others after which a pause ends.
 const QUIET: Duration = Duration::from_millis(1);
 
-/// Turns of a purge or sweep at writing.
-pub(crate) struct Turns<'s> {
-    session: &'s Session,
-    /// Duration of the last step, if a writer waited for its end.
+/// What a handle knows about its last long transaction. It outlives the call that ran the
+/// transaction, because a program may purge in many short calls.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct LastTurn {
+    /// Duration of the transaction, if a writer waited for its end.
     waited_for: Option<Duration>,
-    /// When the last pause ended, or the first step began; `None` before that.
+    /// When the transaction ended.
+    ended: Option<Instant>,
+    /// When the last pause ended, or the first transaction began.
     paused: Option<Instant>,
+    /// The transaction that the caller has begun and not ended.
+    open: Option<OpenTurn>,
 }
 
-impl<'s> Turns<'s> {
-    pub(crate) fn of(session: &'s Session) -> Turns<'s> {
-        Turns { session, waited_for: None, paused: None }
+impl LastTurn {
+    /// Returns how long the next transaction must wait for other writers, who have waited for the
+    /// last one; `None` if they have had that time already. The answer is given once.
+    fn owed(&mut self) -> Option<Duration> {
+        let [least, greatest] = PAUSE;
+        let idle = self.ended.map_or(Duration::ZERO, |at| at.elapsed());
+        if idle >= UNASKED {
+            self.paused = None; // others could have written
+        }
+        let pause = self.waited_for.take()?.clamp(least, greatest);
+        (idle < pause).then_some(pause)
     }
 
+    /// Returns the time since the last pause, or since the first of the transactions that have
+    /// followed each other without one.
+    fn since_pause(&mut self) -> Duration {
+        self.paused.get_or_insert_with(Instant::now).elapsed()
+    }
+}
+
+/// Write transaction of the caller.
+#[derive(Clone, Copy)]
+struct OpenTurn {
+    began: Instant,
+    /// Number of waits of other connections when the transaction began.
+    waits: Option<u32>,
+}
+
+impl Session {
     /// Runs one step of a purge or sweep, a write that removes up to `left` keys. Before that,
-    /// pauses if another writer has waited for the previous step. `in_time` returns `false` after
-    /// the time limit of the operation; `None` means no time limit.
-    pub(crate) fn step(
-        &mut self,
+    /// pauses if another writer has waited for the previous transaction. `in_time` returns `false`
+    /// after the time limit of the operation; `None` means no time limit.
+    pub(crate) fn removal_step(
+        &self,
         left: u64,
         in_time: Option<&dyn Fn() -> bool>,
         step: impl FnOnce(&mut Db, &StepLimits<'_>) -> Result<Removals>,
     ) -> Result<Removals> {
-        let session = self.session;
         let limits = StepLimits {
             max: usize::try_from(left).unwrap_or(usize::MAX),
             has_time_limit: in_time.is_some(),
             in_time: in_time.unwrap_or(&|| true),
-            waited_for: &|| session.is_waited_for() || session.is_closed(),
+            waited_for: &|| self.is_waited_for() || self.is_closed(),
         };
-        self.pause(limits.in_time);
+        self.pause_before_step(limits.in_time);
         let began = Instant::now();
-        let removals = session.write(|db| step(db, &limits))?;
-        self.waited_for = removals.others_wait.then(|| began.elapsed());
+        let removals = self.write(|db| step(db, &limits))?;
+        self.end_turn(began, removals.others_wait);
         Ok(removals)
     }
 
-    /// Pauses if another writer waits, or if it is time for a pause.
-    fn pause(&mut self, in_time: &dyn Fn() -> bool) {
-        let paused = *self.paused.get_or_insert_with(Instant::now);
-        let is_shared = || self.session.with_uncounted(|db| Ok(db.is_shared())).unwrap_or(false);
-        let pause = match self.waited_for.take() {
-            Some(step) => step,
-            None if paused.elapsed() >= LONGEST && is_shared() => UNASKED,
-            None => return,
-        };
-        self.session.let_others_write(pause, in_time);
-        self.paused = Some(Instant::now());
+    /// Runs the write `f`, which may take long. Before that, pauses if another connection has waited
+    /// for the previous transaction.
+    pub(crate) fn long_write<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+        self.pause_if_owed();
+        self.write(|db| {
+            let in_callers = *db.transaction() != TransactionState::None;
+            let (began, before) = (Instant::now(), db.waits_of_others());
+            let done = f(db);
+            if !in_callers {
+                self.end_turn(began, db.waits_of_others() != before);
+            }
+            done
+        })
     }
-}
 
-impl Session {
+    /// Notes that the caller has begun a write transaction.
+    pub(crate) fn begin_turn(&self, db: &Db) {
+        self.last_turn().open = Some(OpenTurn { began: Instant::now(), waits: db.waits_of_others() });
+    }
+
+    /// Notes that the caller's transaction has ended.
+    pub(crate) fn end_open_turn(&self, db: &Db) {
+        let open = self.last_turn().open.take();
+        if let Some(turn) = open {
+            self.end_turn(turn.began, db.waits_of_others() != turn.waits);
+        }
+    }
+
+    /// Notes the end of a transaction that began at `began`, and whether a writer waited for it.
+    pub(crate) fn end_turn(&self, began: Instant, waited_for: bool) {
+        let ended = Instant::now();
+        let took = ended.saturating_duration_since(began);
+        let mut last = self.last_turn();
+        last.waited_for = (waited_for && took >= SHORT).then_some(took);
+        last.ended = Some(ended);
+    }
+
+    fn last_turn(&self) -> MutexGuard<'_, LastTurn> {
+        self.last_turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pauses before a long write if another connection has waited for the previous transaction. A
+    /// handle that must not wait for locks does not pause.
+    pub(crate) fn pause_if_owed(&self) {
+        if self.check_process().is_err() {
+            return; // in a forked child, a thread that no longer exists may hold the lock
+        }
+        let owed = self.last_turn().owed();
+        if let Some(pause) = owed.filter(|_| !self.config.busy_timeout.is_zero()) {
+            self.pause_now(pause, &|| true);
+        }
+    }
+
+    /// Pauses before a step of a removal if another writer waits, or if it is time for a pause.
+    pub(crate) fn pause_before_step(&self, in_time: &dyn Fn() -> bool) {
+        if self.check_process().is_err() {
+            return;
+        }
+        let (owed, is_long) = {
+            let mut last = self.last_turn();
+            (last.owed(), last.since_pause() >= LONGEST)
+        };
+        let others_can_write =
+            |db: &mut Db| Ok(db.is_shared() && *db.transaction() == TransactionState::None);
+        let is_due = || is_long && self.with_uncounted(others_can_write).unwrap_or(false);
+        if let Some(pause) = owed.or_else(|| is_due().then_some(UNASKED)) {
+            self.pause_now(pause, in_time);
+        }
+    }
+
+    fn pause_now(&self, pause: Duration, in_time: &dyn Fn() -> bool) {
+        self.let_others_write(pause, in_time);
+        self.last_turn().paused = Some(Instant::now());
+    }
+
     /// Pauses for other writers, for the time `pause` within the bounds of [`PAUSE`], until they
     /// write no more or `in_time` returns `false`.
-    pub(crate) fn let_others_write(&self, pause: Duration, in_time: &dyn Fn() -> bool) {
+    fn let_others_write(&self, pause: Duration, in_time: &dyn Fn() -> bool) {
         let [least, greatest] = PAUSE;
         let pause = pause.clamp(least, greatest);
         let began = Instant::now();

@@ -156,7 +156,7 @@ impl WriteBatch {
             Some(BatchWrite { family: families.get(write.family)?.tables(), key: slice(&write.key), put })
         });
         let writes: Vec<_> = in_families.collect();
-        let deletes = session.write(|db| db.write_batch(&writes))?;
+        let deletes = session.long_write(|db| db.write_batch(&writes))?;
         let puts = writes.iter().filter_map(|write| Some(write.key.len() + write.put?.0.len()));
         session.counters.deletes.add(deletes);
         session.count_puts(puts.clone().count() as u64, puts.sum::<usize>() as u64);

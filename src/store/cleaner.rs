@@ -8,7 +8,7 @@
 //! server several clients can write at the same time; there only the begin of a transaction waits.
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Store;
 use super::purge::CleanerList;
@@ -71,15 +71,13 @@ fn clean(session: &Weak<Session>, own: &Store, stop: &Stop, max_keys: Option<u64
     let mut found = CleanerList::default();
     while left > 0 && !stop.is_asked() {
         let Some(session) = session.upgrade() else { return false };
-        let began = Instant::now();
-        let others_wait;
+        own.session().pause_before_step(&|| !stop.is_asked());
         match session
             .while_idle(|| own.cleaner_step(left, &mut found, &|| session.is_waited_for() || stop.is_asked()))
         {
             Ok(Some(turn)) => {
                 session.counters.ttl_purged.add(turn.deleted);
                 left -= turn.deleted.min(left);
-                others_wait = turn.others_wait;
                 looked_at = if turn.deleted == 0 { looked_at + turn.looked_at } else { 0 };
                 if turn.done || turn.deleted == 0 && looked_at >= turn.known {
                     break;
@@ -88,9 +86,6 @@ fn clean(session: &Weak<Session>, own: &Store, stop: &Stop, max_keys: Option<u64
             Ok(None) | Err(_) => return !session.is_closed(),
         }
         own.checkpoint_if_grown();
-        if others_wait {
-            own.session().let_others_write(began.elapsed(), &|| !stop.is_asked());
-        }
         // Without the pause, the cleaner would take the lock again before the waiting threads get
         // it.
         while session.is_waited_for() && !stop.wait(TURN) {}

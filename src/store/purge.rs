@@ -6,7 +6,6 @@ use super::Store;
 use crate::backend::{Due, RemovalList, StepLimits};
 use crate::error::Result;
 use crate::family::PurgeStep;
-use crate::session::turns::Turns;
 
 /// Additional time, beyond the caller's `max_time`, for which [`Store::purge_step`] may search the
 /// families for expired keys.
@@ -41,8 +40,6 @@ pub(super) struct CleanerStep {
     pub(super) known: usize,
     /// Whether all families were examined and none has an expired key.
     pub(super) done: bool,
-    /// Whether another connection waited for the step. The cleaner then pauses.
-    pub(super) others_wait: bool,
 }
 
 impl Store {
@@ -79,7 +76,7 @@ impl Store {
         let in_time = || within(Duration::ZERO);
         let mut deleted = 0;
         let mut left_over: Option<Due> = None;
-        let (mut turns, mut list) = (Turns::of(session), RemovalList::default());
+        let mut list = RemovalList::default();
         let mut due = self.due(now_ms, || within(MORE_TIME_TO_LOOK))?;
         loop {
             let left = max_keys.map_or(u64::MAX, |max| max.saturating_sub(deleted));
@@ -93,8 +90,8 @@ impl Store {
                 return Ok(PurgeStep { deleted, more });
             }
             let time_limit = max_time.map(|_| &in_time as &dyn Fn() -> bool);
-            let step =
-                turns.step(left, time_limit, |db, limits| db.purge_due(&due, now_ms, &mut list, limits))?;
+            let step = session
+                .removal_step(left, time_limit, |db, limits| db.purge_due(&due, now_ms, &mut list, limits))?;
             session.counters.ttl_purged.add(step.counted);
             deleted += step.counted;
             left_over = None;
@@ -125,14 +122,15 @@ impl Store {
             found.due = Some(due);
         }
         let Some(due) = found.due.as_ref().filter(|due| !due.families.is_empty()) else {
-            return Ok(CleanerStep { deleted: 0, looked_at, known, done: complete, others_wait: false });
+            return Ok(CleanerStep { deleted: 0, looked_at, known, done: complete });
         };
         let max = usize::try_from(max).unwrap_or(usize::MAX);
         let limits = StepLimits { max, has_time_limit: false, in_time: &|| true, waited_for };
+        let began = Instant::now();
         let removed = session.write(|db| db.purge_due(due, now_ms, &mut found.list, &limits))?;
+        session.end_turn(began, removed.others_wait);
         session.counters.ttl_purged.add(removed.counted);
-        let others_wait = removed.others_wait;
-        Ok(CleanerStep { deleted: removed.counted, looked_at, known, done: false, others_wait })
+        Ok(CleanerStep { deleted: removed.counted, looked_at, known, done: false })
     }
 
     /// Searches for families that have keys which are expired at `now_ms`. Returns at most

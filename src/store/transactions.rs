@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use super::Store;
-use crate::backend::TransactionState;
+use crate::backend::{Db, TransactionState};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::session::read_only;
@@ -95,6 +95,9 @@ impl Store {
     }
 
     fn begin(&self, write: bool) -> Result<()> {
+        if write {
+            self.session.pause_if_owed();
+        }
         self.session.with(|db| {
             if *db.transaction() != TransactionState::None {
                 return Err(Error::invalid("a transaction is already open on this handle")
@@ -105,7 +108,12 @@ impl Store {
             }
             self.session.note_change();
             self.session.before_begin(db);
-            if write { db.begin_write() } else { db.begin_read() }
+            if !write {
+                return db.begin_read();
+            }
+            db.begin_write()?;
+            self.session.begin_turn(db);
+            Ok(())
         })
     }
 
@@ -121,7 +129,9 @@ impl Store {
     pub fn commit(&self) -> Result<()> {
         self.session.count_failure(self.session.with_uncounted(|db| {
             self.session.note_change(); // also if the commit fails and is undone
-            db.commit()
+            db.commit()?;
+            self.session.end_open_turn(db);
+            Ok(())
         }))?;
         self.session.purge_after_write();
         Ok(())
@@ -133,10 +143,16 @@ impl Store {
     /// [`Error`](crate::ErrorKind::Error) if no transaction is open; [`Io`](crate::ErrorKind::Io);
     /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn rollback(&self) -> Result<()> {
-        self.session.count_failure(self.session.with_uncounted(|db| {
-            self.session.note_change();
-            db.rollback()
-        }))
+        self.session.count_failure(self.session.with_uncounted(|db| self.roll_back(db)))
+    }
+
+    fn roll_back(&self, db: &mut Db) -> Result<()> {
+        self.session.note_change();
+        let done = db.rollback();
+        if *db.transaction() == TransactionState::None {
+            self.session.end_open_turn(db);
+        }
+        done
     }
 }
 
@@ -161,10 +177,7 @@ impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.open {
             // Fails if the closure has ended the transaction itself; nothing is left to roll back.
-            let _ = self.store.session.with_uncounted(|db| {
-                self.store.session.note_change();
-                db.rollback()
-            });
+            let _ = self.store.session.with_uncounted(|db| self.store.roll_back(db));
         }
     }
 }

@@ -509,6 +509,26 @@ fn expiry_bounds_of_failed_transaction_are_reread() {
 /// Time after which a write fails if it cannot get the lock. A purge of all keys takes much longer.
 const PATIENCE: Duration = Duration::from_millis(300);
 
+/// Puts keys with `writer` while `long` runs in another thread. Returns the number of keys, and the
+/// time of the longest put.
+fn puts_during(writer: &Store, long: impl FnOnce() + Send) -> (u64, Duration) {
+    let done = AtomicBool::new(false);
+    let (mut puts, mut longest) = (0, Duration::ZERO);
+    thread::scope(|scope| {
+        let long = scope.spawn(|| {
+            long();
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) && !long.is_finished() {
+            let began = Instant::now();
+            writer.put(format!("other {puts}"), "1").unwrap(); // Busy after PATIENCE
+            longest = longest.max(began.elapsed());
+            puts += 1;
+        }
+    });
+    (puts, longest)
+}
+
 #[test]
 fn long_purge_lets_other_handles_write() {
     if common::is_of_a_file("on a server writers do not wait for each other") {
@@ -529,25 +549,64 @@ fn long_purge_lets_other_handles_write() {
     }
     purger.commit().unwrap();
     clock.set(5_000);
-    let done = AtomicBool::new(false);
-    let (mut puts, mut longest) = (0, Duration::ZERO);
-    thread::scope(|scope| {
-        let purge = scope.spawn(|| {
-            let removed = purger.purge_expired().unwrap();
-            done.store(true, Ordering::Relaxed);
-            removed
-        });
-        while !done.load(Ordering::Relaxed) {
-            let began = Instant::now();
-            writer.put(format!("other {puts}"), "1").unwrap(); // Busy after PATIENCE
-            longest = longest.max(began.elapsed());
-            puts += 1;
-        }
-        assert_eq!(purge.join().unwrap(), u64::from(count));
+    let (puts, longest) = puts_during(&writer, || {
+        assert_eq!(purger.purge_expired().unwrap(), u64::from(count));
     });
     assert!(puts >= 5, "{puts} puts, the longest took {longest:?}");
     assert_eq!(writer.count().unwrap(), puts);
     clock.set(9_000);
     assert_eq!(sweeper.sweep(Duration::ZERO).unwrap(), puts);
     writer.integrity_check().unwrap();
+}
+
+#[test]
+fn long_transactions_in_a_loop_let_other_handles_write() {
+    if common::is_of_a_file("on a server writers do not wait for each other") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let clock = TestClock::at(0);
+    let config = Config::new().busy_timeout(PATIENCE);
+    let [store, writer] = [(); 2].map(|()| scratch.open_with(&config));
+    [&store, &writer].into_iter().for_each(|store| clock.drive(store));
+    let keys: Vec<_> = (0..2_000_u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
+    let rounds = 30;
+    let fill = |expiry: Expiry| {
+        store.begin_write().unwrap();
+        for key in &keys {
+            store.put_with_expiry(key, vec![0; 100], expiry).unwrap();
+        }
+        store.commit().unwrap();
+    };
+    // Without pauses the writer would get the lock between few of the transactions.
+    let check = |what: &str, least: u64, (puts, longest): (u64, Duration)| {
+        assert!(puts >= least, "{what}: {puts} puts, the longest took {longest:?}");
+        writer.integrity_check().unwrap();
+    };
+    check("transactions", rounds / 2, puts_during(&writer, || (0..rounds).for_each(|_| fill(Expiry::Never))));
+    check(
+        "batches",
+        rounds / 2,
+        puts_during(&writer, || {
+            for _ in 0..rounds {
+                let mut batch = store.batch();
+                keys.iter().for_each(|key| batch.put(&store, key, "value", Expiry::At(1_000)).unwrap());
+                batch.commit().unwrap();
+            }
+        }),
+    );
+    let mut steps = 0;
+    let mut purged = (0, Duration::ZERO);
+    for _ in 0..5 {
+        fill(Expiry::At(1_000));
+        clock.set(2_000);
+        let (puts, longest) = puts_during(&writer, || {
+            while store.purge_step(Some(256), None).unwrap().more {
+                steps += 1;
+            }
+        });
+        purged = (purged.0 + puts, purged.1.max(longest));
+        clock.set(0);
+    }
+    check("purges in steps", steps / 2, purged);
 }

@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use super::connection::Db;
-use super::os::WalIndex;
+use super::os::BusyHandler;
 use crate::backend::TransactionState;
 
 /// Time for which a removal holds the write lock at least, even if another writer waits. A shorter
@@ -23,9 +23,9 @@ const LONGEST: Duration = Duration::from_millis(50);
 
 /// Turn of a connection at writing: the time since its transaction has begun.
 pub(super) struct WriteTurn<'d> {
-    index: Option<&'d WalIndex>,
-    /// Number of waits that had been counted when the turn began.
-    waits: u32,
+    busy: &'d BusyHandler,
+    /// Number of waits of other connections when the turn began.
+    waits: Option<u32>,
     began: Instant,
     /// Whether the removal is part of the caller's transaction, so that it cannot commit.
     in_callers: bool,
@@ -34,10 +34,9 @@ pub(super) struct WriteTurn<'d> {
 impl Db {
     /// Begins the turn of a removal, inside its write transaction.
     pub(super) fn begin_turn(&self) -> WriteTurn<'_> {
-        let index = self.busy.index();
         WriteTurn {
-            index,
-            waits: index.map_or(0, WalIndex::waits),
+            busy: &self.busy,
+            waits: self.busy.waits_of_others(),
             began: Instant::now(),
             in_callers: self.transaction == TransactionState::Write,
         }
@@ -51,7 +50,14 @@ impl Db {
     /// Returns two counters that advance while other connections to the file write or wait: that of
     /// commits, and that of waits. `None` if no other connection can be seen.
     pub(crate) fn activity(&self) -> Option<(u32, u32)> {
-        self.busy.index().map(|index| (index.commits(), index.waits()))
+        let commits = self.busy.index()?.commits();
+        Some((commits, self.busy.waits_of_others()?))
+    }
+
+    /// Returns a counter that advances when another connection begins to wait for a lock of the
+    /// file; `None` if that cannot be seen.
+    pub(crate) fn waits_of_others(&self) -> Option<u32> {
+        self.busy.waits_of_others()
     }
 }
 
@@ -66,7 +72,6 @@ impl WriteTurn<'_> {
     /// Returns `true` if a thread waits for the handle, or if another connection has begun to wait
     /// since the turn began. Returns `false` if the removal cannot commit for them.
     pub(super) fn others_wait(&self, waited_for: &dyn Fn() -> bool) -> bool {
-        let has_waiter = || self.index.is_some_and(|index| index.waits() != self.waits);
-        !self.in_callers && (waited_for() || has_waiter())
+        !self.in_callers && (waited_for() || self.busy.waits_of_others() != self.waits)
     }
 }

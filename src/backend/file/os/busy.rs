@@ -1,7 +1,7 @@
 //! Wait of SQLite for locks that other connections hold.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ struct State {
     max_ms: AtomicU64,
     /// Wal-index in which waits are counted; not set if no other connection can see it.
     index: OnceLock<WalIndex>,
+    /// Number of waits of this connection in that wal-index.
+    own: AtomicU32,
 }
 
 impl BusyHandler {
@@ -47,6 +49,12 @@ impl BusyHandler {
     /// Returns the wal-index in which waits are counted; `None` if they are not counted.
     pub(in crate::backend::file) fn index(&self) -> Option<&WalIndex> {
         self.0.index.get()
+    }
+
+    /// Returns a counter that advances when another connection of this library begins to wait for a
+    /// lock of the file; `None` if that cannot be seen.
+    pub(in crate::backend::file) fn waits_of_others(&self) -> Option<u32> {
+        self.index().map(|index| index.waits().wrapping_sub(self.0.own.load(Ordering::Relaxed)))
     }
 
     /// Sets the maximum time that the connection waits for a lock of another connection. The
@@ -79,6 +87,7 @@ unsafe extern "C" fn wait_for_lock(state: *mut c_void, tries: c_int) -> c_int {
     let Some(state) = (unsafe { state.cast::<State>().as_ref() }) else { return 0 };
     if let Some(index) = state.index.get() {
         index.note_wait();
+        state.own.fetch_add(1, Ordering::Relaxed);
     }
     let tries = u32::try_from(tries).unwrap_or(0);
     let left = state.max_ms.load(Ordering::Relaxed).saturating_sub(waited(tries));
