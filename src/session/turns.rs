@@ -194,3 +194,39 @@ impl Session {
         (self.changes(), self.with_uncounted(|db| Ok(db.activity())).unwrap_or_default())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended_before(waited_for: Option<Duration>, time: Duration) -> LastTurn {
+        LastTurn { waited_for, ended: Instant::now().checked_sub(time), ..LastTurn::default() }
+    }
+
+    #[test]
+    fn pause_is_owed_once_and_within_its_bounds() {
+        let [least, greatest] = PAUSE;
+        for (took, pause) in [(1, least), (5, Duration::from_millis(5)), (900, greatest)] {
+            let mut last = ended_before(Some(Duration::from_millis(took)), Duration::ZERO);
+            assert_eq!((last.owed(), last.owed()), (Some(pause), None), "{took} ms");
+        }
+    }
+
+    #[test]
+    fn no_pause_is_owed_if_none_waited_or_handle_was_idle() {
+        assert_eq!(LastTurn::default().owed(), None);
+        assert_eq!(ended_before(None, Duration::ZERO).owed(), None);
+        let [_, greatest] = PAUSE;
+        assert_eq!(ended_before(Some(Duration::from_millis(900)), greatest).owed(), None);
+    }
+
+    #[test]
+    fn idle_time_counts_as_a_pause() {
+        let long_ago = Instant::now().checked_sub(2 * LONGEST);
+        for (idle, is_long) in [(Duration::ZERO, true), (UNASKED, false)] {
+            let mut last = LastTurn { paused: long_ago, ..ended_before(None, idle) };
+            last.owed();
+            assert_eq!(last.since_pause() >= LONGEST, is_long, "{idle:?}");
+        }
+    }
+}
