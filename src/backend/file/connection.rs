@@ -201,17 +201,24 @@ impl Db {
     /// removal.
     ///
     /// If the file was moved, SQLite does not checkpoint the WAL at the close. So this runs a
-    /// checkpoint, after which the file has all commits, wherever it is now.
+    /// checkpoint, after which the file has all commits, wherever it is now. If the file was
+    /// deleted, nobody can read it afterwards, and the checkpoint could wait for other connections.
     pub(crate) fn before_close(&mut self) {
         self.remove_pending_before_close();
         self.keep_wal_if_nearly_full();
         if self.read_only || self.watched.as_ref().is_none_or(|watched| watched.place.is_kept()) {
             return;
         }
-        if os::has_moved(&self.conn) {
+        if os::has_moved(&self.conn) && !self.is_deleted() {
             let _ = self.rollback(); // fails if there is nothing to roll back
             let _ = self.checkpoint(CheckpointMode::Truncate); // a failure leaves the WAL unchanged
         }
+    }
+
+    /// Returns `true` if the database has no name in any directory any more.
+    fn is_deleted(&self) -> bool {
+        let database = self.presence.as_ref().and_then(|presence| presence.file().identity_and_names().ok());
+        database.is_some_and(|(_, names)| names == 0)
     }
 
     /// Rolls back an open transaction and closes the connection. The connection is closed even if

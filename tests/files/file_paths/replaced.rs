@@ -118,6 +118,25 @@ fn store_deleted_or_moved_while_open_refuses_writes() {
     });
 }
 
+#[test]
+fn close_of_deleted_store_waits_for_no_other_process() {
+    let scratch = Scratch::new();
+    let mut holder = Other::start(MODULE, &scratch.path(), "hold");
+    holder.expect("ready");
+    holder.go_on();
+    holder.expect("holding"); // from now on it is idle
+    let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(20)));
+    store.put("b", "1").unwrap();
+    fs::remove_dir_all(scratch.path().parent().unwrap()).unwrap();
+    assert_moved_or_deleted(Err::<(), _>(write_fails_soon(&store)));
+    let started = Instant::now();
+    store.close().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(15), "close took {:?}", started.elapsed());
+    holder.go_on();
+    holder.expect("Io");
+    holder.finish();
+}
+
 /// Once a missing file is noticed, every later call reports it, whatever calls follow at whatever
 /// time.
 #[test]
