@@ -232,6 +232,8 @@ fn endless_login_messages_are_aborted_early() {
         ("notices", report(b'N', "00000", "hear, hear")),
         ("one message", [&[b'N'][..], &i32::MAX.to_be_bytes(), &[b'x'; 1000]].concat()),
     ] {
+        // Large writes, so that a slow machine reaches the limit before the login times out.
+        let endless = endless.repeat(16_384 / endless.len());
         let read = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&read);
         let fake = Fake::new(move |client| {
