@@ -640,3 +640,61 @@ def test_handles_are_looked_up_per_call_under_greenlets(path: Path, monkeypatch:
         store["k"] = b"v"
         assert store._handles.cf is None
         assert store["k"] == in_another_thread(lambda: store["k"]) == b"v"
+
+
+@pytest.fixture
+def waiting_write(path: Path) -> Iterator[kvstore.Store]:
+    """A store in a transaction of this thread, for which another thread waits. Both write one key."""
+    with kvstore.open(path, busy_timeout=3) as store:
+        began, results = threading.Event(), list[object]()
+
+        def write() -> None:
+            store.get("b")  # opens the connection
+            began.set()
+            try:
+                store["b"] = b"2"
+            except kvstore.Error as error:
+                results.append(error)
+
+        thread = threading.Thread(target=write)
+        with store.transaction():
+            store["a"] = b"1"
+            thread.start()
+            began.wait()
+            thread.join(0.2)  # if that is too short, the test shows less
+            yield store
+        thread.join()
+        assert results == [] and store["b"] == b"2"
+
+
+@pytest.mark.files
+def test_stats_do_not_wait_for_a_waiting_write(waiting_write: kvstore.Store) -> None:
+    assert [waiting_write.stats().puts for _ in range(2)] == [1, 1]
+
+
+@pytest.mark.files
+def test_stats_reset_does_not_wait_for_a_waiting_write(waiting_write: kvstore.Store) -> None:
+    waiting_write.stats_reset()
+    assert waiting_write.stats().puts == 0
+
+
+@pytest.mark.files
+def test_stats_of_idle_threads_are_exact(path: Path) -> None:
+    with kvstore.open(path) as store:
+        written, read = threading.Barrier(5), threading.Barrier(5)
+
+        def work(number: int) -> None:
+            store[f"{number}"] = b"1"
+            written.wait()
+            read.wait()
+            store[f"{number}"] = b"2"
+
+        with ThreadPoolExecutor(4) as pool:
+            done = [pool.submit(work, number) for number in range(4)]
+            written.wait()
+            assert store.stats().puts == 4
+            store.stats_reset()
+            read.wait()
+            for each in done:
+                each.result()
+        assert store.stats().puts == 4

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable, Optional
 
+from kvstore._counters import COUNTERS, GAUGES, ConnectionCounters, refresh
 from kvstore._errors import BusyError, Failure, MisuseError, StoreIOError, exception_for, last_failure
 from kvstore._gevent import warn_if_patched_late
 from kvstore._hints import Hint
@@ -34,15 +35,14 @@ _IDLE = 4
 #: Interval in seconds between checks whether a connection is still in use.
 _PAUSE = 0.001
 
-_COUNTERS = tuple(name for name, _ in ffi.typeof("KVStoreStats").fields if name != "reserved")
-#: Names of statistics that are current values, not counters. They are not summed over connections.
-GAUGES = ("nDbPages", "nWalFrames", "nSizeBytes")
-
 
 class Connection:
     """A native store handle, and the transaction that is open on it, if any."""
 
-    __slots__ = ("families", "guard", "inherited", "kv", "lock", "out", "pins", "task", "transaction", "transaction_thread")
+    __slots__ = (
+        "counters", "families", "guard", "inherited", "kv", "lock", "out", "pins", "task", "transaction",
+        "transaction_thread",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         #: Where the library writes the handle, so that a KeyboardInterrupt right after opening does
@@ -55,6 +55,7 @@ class Connection:
         self.families: set[weakref.ref[Any]] = set()
         #: Weak references to the Pins of this connection.
         self.pins: set[weakref.ref[Pin]] = set()
+        self.counters = ConnectionCounters()
         #: Whether a parent process opened this connection, before a fork.
         self.inherited = False
         self.reset()
@@ -226,7 +227,7 @@ class ConnectionPool:
         #: Open connections that no thread uses.
         self.idle: list[Connection] = []
         #: The summed counters of closed connections, and how many were closed.
-        self.closed_counters = dict.fromkeys(_COUNTERS, 0)
+        self.closed_counters = dict.fromkeys(COUNTERS, 0)
         self.closed_count = 0
         self.clock: Optional[Clock] = None
         self.clock_context: Any = NULL
@@ -324,19 +325,10 @@ class ConnectionPool:
             self.connections.remove(connection)
         except ValueError:
             return  # another thread closes it
-        self.add_counters(connection.out[0], self.closed_counters)
+        connection.counters.read(connection.out[0])
+        connection.counters.add_to(self.closed_counters)
         self.closed_count += 1
         connection.close()
-
-    def add_counters(self, kv: Any, sums: dict[str, int]) -> int:
-        """Add the counters of a connection to ``sums``, and return the result code."""
-        out = ffi.new("KVStoreStats *")
-        rc: int = lib.kvstore_stats(kv, out)
-        if rc == 0:
-            for name in _COUNTERS:
-                if name not in GAUGES:
-                    sums[name] += int(getattr(out, name))
-        return rc
 
     def close(self, first: Optional[Connection]) -> int:
         """Close all connections, ``first`` before the others. Return the result code of the first
@@ -408,31 +400,39 @@ class ConnectionPool:
         """Return the counters of the store by their C names, summed over all connections, open and
         closed.
 
-        Current values, such as the size, are those of ``kv``.
+        Current values, such as the size, are those of ``kv``, the handle of this thread. The
+        counters of a connection that another thread uses for long are those of the last call.
         """
-        own = ffi.new("KVStoreStats *")
-        check(lib.kvstore_stats(kv, own), kv)
+        out = ffi.new("KVStoreStats *")
+        check(lib.kvstore_stats(kv, out), kv)
         while True:
             closed_count = self.closed_count
             sums = dict(self.closed_counters)
-            for connection in list(self.connections):
-                kv_there = connection.kv
-                rc = self.add_counters(kv_there, sums) if kv_there else 0
+            connections = list(self.connections)
+            self._refresh(connections, kv)
+            for connection in connections:
                 if connection.kv:
-                    check(rc, connection.kv)
+                    connection.counters.add_to(sums)
             if closed_count == self.closed_count:
                 break
-        sums.update((name, int(getattr(own, name))) for name in GAUGES)
+        sums.update((name, int(getattr(out, name))) for name in GAUGES)
         return sums
 
-    def stats_reset(self) -> None:
-        """Set the counters of all connections to zero."""
-        self.closed_counters = dict.fromkeys(_COUNTERS, 0)
-        for connection in list(self.connections):
-            kv = connection.kv
-            rc = lib.kvstore_stats_reset(kv) if kv else 0
+    def stats_reset(self, kv: Any) -> None:
+        """Set the counters of all connections to zero. ``kv`` is the handle of this thread."""
+        self.closed_counters = dict.fromkeys(COUNTERS, 0)
+        connections = list(self.connections)
+        for connection in connections:
+            connection.counters.reset()
+        self._refresh(connections, kv)
+
+    @staticmethod
+    def _refresh(connections: list[Connection], own: Any) -> None:
+        """Read the counters of connections. Raise the exception of the first that fails."""
+        refresh([(connection.counters, connection.kv) for connection in connections if connection.kv], own)
+        for connection in connections:
             if connection.kv:
-                check(rc, connection.kv)
+                check(connection.counters.failed, connection.kv)
 
     @contextmanager
     def exclusive(self, but: Optional[Connection], release_handles: Callable[[], None]) -> Iterator[None]:
@@ -512,7 +512,7 @@ class ConnectionPool:
         if not self.in_memory:
             self.connections, self.idle = [], []
             self.single = bool(self.single)
-            self.closed_counters = dict.fromkeys(_COUNTERS, 0)
+            self.closed_counters = dict.fromkeys(COUNTERS, 0)
 
 
 class _SharedCheckout(Checkout):

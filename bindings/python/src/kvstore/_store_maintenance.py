@@ -280,6 +280,9 @@ class MaintenanceMethods(FamilyHandle):
     def stats(self) -> Stats:
         """Return the counters of this store, over all threads of this process.
 
+        A call of another thread that waits for a lock is not waited for. The counters of its
+        connection are then those of the call of this method before.
+
         >>> db = kvstore.open(":memory:")
         >>> db["a"] = b"1"
         >>> db.stats().puts
@@ -293,7 +296,7 @@ class MaintenanceMethods(FamilyHandle):
         """Set the counters of this store to zero."""
         state = self._state
         state.handle()
-        state.pool.stats_reset()
+        state.pool.stats_reset(state.handle())
 
     def sync(self) -> None:
         """Make every commit so far durable, so that it survives a power cut.

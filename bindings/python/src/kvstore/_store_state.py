@@ -243,6 +243,12 @@ class StoreState:
         now: int = lib.kvstore_now_ms() if clock is None else clock.now_ms()
         return now
 
+    def size_bytes(self) -> int:
+        """Return the size of the store without free pages, in bytes, as this thread sees it."""
+        out = ffi.new("KVStoreStats *")
+        self.check(lib.kvstore_stats(self.handle(), out))
+        return int(out.nSizeBytes)
+
     def clock(self) -> Optional[Callable[[], int]]:
         """Return a function that gives the store's time in milliseconds, or None for the system
         clock.

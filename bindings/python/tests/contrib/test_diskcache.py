@@ -998,3 +998,25 @@ def test_module_names_are_those_of_diskcache() -> None:
     real = pytest.importorskip("diskcache") if "diskcache" in sys.modules else None
     names = set(real.__all__) if real else {"Cache", "FanoutCache", "Deque", "Index", "Disk", "JSONDisk", "Timeout"}
     assert names - {"DjangoCache"} <= set(diskcache.__all__)
+
+
+# Several objects in one process
+
+
+@pytest.mark.files
+@pytest.mark.parametrize("kind", [Cache, FanoutCache])
+def test_two_caches_of_a_directory_do_not_deadlock(tmp_path: Path, kind: Any) -> None:
+    done = list[int]()
+
+    def write(number: int) -> None:
+        cache = kind(tmp_path, timeout=3)
+        for value in range(300):
+            assert cache.set(number, value)
+        done.append(number)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == [0, 1]

@@ -321,7 +321,7 @@ class CacheBase:
 
     def volume(self) -> int:
         """Return the size of the store in bytes, without free pages."""
-        return self._read(lambda _: self._storage.store().stats().size_bytes, retry=True)
+        return self._read(lambda tables: tables.values._state.size_bytes(), retry=True)
 
     # Steps of calls, in a transaction
 
