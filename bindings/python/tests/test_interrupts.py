@@ -21,6 +21,7 @@ import pytest
 
 import kvstore
 from kvstore._transaction import Transaction
+from kvstore.contrib.diskcache import Cache, Deque
 from kvstore.recipes import Lock, RLock, Semaphore
 from kvstore.recipes._base import reading
 
@@ -242,6 +243,41 @@ def test_lock_interrupted_anywhere_is_released(
         assert other.acquire(blocking=False), f"interrupted at {step}"
         other.release()
         step += 1
+    assert step > 40
+
+
+def sets(cache: Cache) -> None:
+    cache.set("in", 1)
+
+
+def pulls(cache: Cache) -> None:
+    cache.push(1)
+    cache.pull()
+
+
+def transacts(cache: Cache) -> None:
+    with cache.transact():
+        cache.incr("in")
+        with cache.transact():
+            cache.incr("in")
+
+
+def transacts_in_a_deque(cache: Cache) -> None:
+    with Deque.fromcache(cache).transact():
+        cache.incr("in")
+
+
+@pytest.mark.timeout(120, method="thread")  # what hangs here swallows exceptions, those of a signal, too
+@pytest.mark.parametrize("then", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("work", [sets, pulls, transacts, transacts_in_a_deque])
+def test_interrupted_diskcache_write_lets_others_write(tmp_path: Path, work: Callable[..., None], then: int) -> None:
+    with Cache(tmp_path, timeout=0.5) as cache, ThreadPoolExecutor(1) as pool:
+        step = 1
+        while interrupted_at(step, lambda: work(cache), then):
+            assert pool.submit(cache.set, "after", step).result(), f"interrupted at {step}"
+            assert cache["after"] == step and not cache._in_transaction()
+            cache.clear()
+            step += 1
     assert step > 40
 
 

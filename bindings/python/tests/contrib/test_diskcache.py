@@ -1020,3 +1020,51 @@ def test_two_caches_of_a_directory_do_not_deadlock(tmp_path: Path, kind: Any) ->
     for thread in threads:
         thread.join()
     assert sorted(done) == [0, 1]
+
+
+def _in_new_thread(work: Any) -> None:
+    failures = list[BaseException]()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+
+
+def test_transact_left_in_another_thread_frees_the_lock(cache: Cache) -> None:
+    block = cache.transact()
+    block.__enter__()
+    cache["a"] = 1
+    with pytest.raises(kvstore.Error, match="left in another thread"):
+        _in_new_thread(lambda: block.__exit__(None, None, None))
+    _in_new_thread(lambda: cache.set("b", 1))
+    cache["c"] = 1
+    assert list(cache) == ["b", "c"]
+
+
+def test_transact_that_is_never_left_frees_the_lock(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, timeout=0.6)
+    cache.transact().__enter__()
+    _in_new_thread(lambda: cache.set("b", 1))
+    cache.transact().__enter__()
+    cache["c"] = 1
+    _in_new_thread(lambda: cache.set("d", 1))
+    assert list(cache) == ["b", "c", "d"]
+
+
+def test_transact_decorates_functions(cache: Cache) -> None:
+    @cache.transact()
+    def add(key: str) -> None:
+        cache[key] = 1
+        assert cache._in_transaction()
+
+    for key in "ab":
+        add(key)
+    assert list(cache) == ["a", "b"] and not cache._in_transaction()

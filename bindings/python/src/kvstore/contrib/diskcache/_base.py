@@ -9,19 +9,20 @@ import os
 import struct
 import tempfile
 import zlib
-from collections.abc import Generator, Iterable
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, ContextDecorator
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Callable, Optional, TypeVar, Union
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union
 
 import kvstore
+from kvstore._native import leave, surely
 from kvstore._transaction import Transaction, in_one_transaction
 from kvstore.contrib._storage import Storage
 from kvstore.contrib._timeouts import LONGEST
 from kvstore.contrib.diskcache._disk import ENOVAL, Disk
 from kvstore.contrib.diskcache._keys import decode, encode, is_shortened, readable, shortened
-from kvstore.contrib.diskcache._locks import Locks
+from kvstore.contrib.diskcache._locks import Locks, Writing
 from kvstore.contrib.diskcache._tables import Entry, Tables, pack, unpack
 
 R = TypeVar("R")
@@ -232,8 +233,7 @@ class CacheBase:
                 if not retry:
                     raise Timeout(str(error)) from error
 
-    @contextmanager
-    def transact(self, retry: bool = False) -> Generator[None, None, None]:
+    def transact(self, retry: bool = False) -> AbstractContextManager[None]:
         """Return a ``with`` block whose writes are committed together. Blocks may be nested.
 
         While it is open, all other writers wait, so it should be short. A block must not be shared
@@ -243,18 +243,7 @@ class CacheBase:
         Raises:
             Timeout: If the store stays locked and ``retry`` is False.
         """
-        with ExitStack() as stack:
-            while True:
-                try:
-                    with ExitStack() as entered:
-                        entered.enter_context(self._locks.writing(self._patience))
-                        self._call(lambda: entered.enter_context(self._transaction()))
-                        stack.enter_context(entered.pop_all())
-                    break
-                except (kvstore.BusyError, kvstore.LockedError) as error:
-                    if not retry:
-                        raise Timeout(str(error)) from error
-            yield
+        return _Block(self, retry)
 
     def _transaction(self) -> Transaction:
         state = self._tables().values._state
@@ -506,6 +495,80 @@ class CacheBase:
     eviction_policy: str
     size_limit: int
     cull_limit: int
+
+
+class _Block(ContextDecorator, AbstractContextManager[None]):
+    """The block of :meth:`CacheBase.transact`. A KeyboardInterrupt at any moment ends it completely."""
+
+    def __init__(self, cache: CacheBase, retry: bool) -> None:
+        self._cache = cache
+        self._retry = retry
+        self._writing: Optional[Writing] = None
+        self._transaction: Optional[Transaction] = None
+
+    def _recreate_cm(self) -> _Block:
+        """Return the block of one call of a function that is decorated with this object."""
+        return _Block(self._cache, self._retry)
+
+    def __enter__(self) -> None:
+        try:
+            self._enter()
+        except BaseException:
+            surely(self._abandon)
+            raise
+
+    def _enter(self) -> None:
+        cache = self._cache
+        while True:
+            try:
+                self._writing = cache._locks.writing(cache._patience)
+                self._writing.__enter__()
+                cache._call(self._begin)
+                return
+            except (kvstore.BusyError, kvstore.LockedError) as error:
+                self._abandon()
+                if not self._retry:
+                    raise Timeout(str(error)) from error
+
+    def _begin(self) -> None:
+        self._transaction = self._cache._transaction()
+        self._transaction.__enter__()
+
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: Optional[type[BaseException]],
+            error: Optional[BaseException],
+            traceback: Optional[TracebackType],
+        ) -> None: ...
+
+    else:
+        __exit__ = leave
+
+    def _ending(self) -> bool:
+        return True
+
+    def _leave(
+        self,
+        ending: bool,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        if self._transaction is not None:
+            self._transaction.__exit__(kind, error, traceback)
+        self._abandon(ending)
+
+    def _abandon(self, left: bool = False) -> None:
+        """Roll back the transaction if it is still open, and let other threads write. May be called
+        again after an interrupt.
+        """
+        if self._transaction is not None:
+            self._transaction._abandon(left)
+        if self._writing is not None:
+            self._writing._abandon(left)
+        self._transaction = self._writing = None
 
 
 def _unpickled(cls: type[CacheBase], serializer: Any) -> CacheBase:

@@ -6,7 +6,6 @@ import math
 import operator
 import os
 from collections.abc import (
-    Generator,
     ItemsView,
     Iterable,
     Iterator,
@@ -16,7 +15,7 @@ from collections.abc import (
     Sequence,
     ValuesView,
 )
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar, Union
 
@@ -57,11 +56,9 @@ class _Persistent:
         """The directory of the cache."""
         return self._cache.directory
 
-    @contextmanager
-    def transact(self) -> Generator[None, None, None]:
+    def transact(self) -> AbstractContextManager[None]:
         """Return a ``with`` block whose writes are committed together: see :meth:`Cache.transact`."""
-        with self._cache.transact(retry=True):
-            yield
+        return self._cache.transact(retry=True)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(directory={self.directory!r})"
