@@ -1068,3 +1068,18 @@ def test_transact_decorates_functions(cache: Cache) -> None:
     for key in "ab":
         add(key)
     assert list(cache) == ["a", "b"] and not cache._in_transaction()
+
+
+@pytest.mark.parametrize("maxlen", [0, 1, 2, -1])
+def test_deque_stops_at_entries_that_are_no_items(cache: Cache, maxlen: int) -> None:
+    cache["setting"] = 1
+    deque = Deque.fromcache(cache, [1, 2])
+    deque.maxlen = maxlen
+    assert cache["setting"] == 1 and len(cache) == max(1, maxlen)
+    deque.append(3)
+    assert len(cache) == max(1, maxlen)
+
+
+def test_deque_of_negative_length_stays_empty() -> None:
+    with Deque([1, 2], maxlen=-1).cache as cache:
+        assert len(cache) == 0

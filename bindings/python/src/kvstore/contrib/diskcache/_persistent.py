@@ -109,8 +109,12 @@ class Deque(_Persistent, Sequence[Any]):
             self._shorten("front")
 
     def _shorten(self, side: str) -> None:
-        while len(self._cache) > self._maxlen:
+        length = len(self._cache)
+        while length > self._maxlen:
             self._cache.pull(side=side, retry=True)
+            length, before = len(self._cache), length
+            if length == before:
+                return  # the entries that are left are no items
 
     def _push(self, value: Any, side: str, other: str) -> None:
         if self._maxlen == math.inf:
