@@ -1083,3 +1083,24 @@ def test_deque_stops_at_entries_that_are_no_items(cache: Cache, maxlen: int) -> 
 def test_deque_of_negative_length_stays_empty() -> None:
     with Deque([1, 2], maxlen=-1).cache as cache:
         assert len(cache) == 0
+
+
+# Values and keys that cannot be read
+
+
+def _set_row(cache: Cache, family: str, change: Any) -> None:
+    """Change the only row of a family of the cache's file."""
+    rows: Any = getattr(cache._tables(), family)
+    ((key, value),) = rows.items()
+    rows.put(key, change(value))
+
+
+def test_add_and_setdefault_replace_values_that_cannot_be_read(tmp_path: Path) -> None:
+    for call in (lambda index: index.cache.add("p", 5), lambda index: index.setdefault("p", 5)):
+        index = Index(str(tmp_path), p=(1, 2))
+        _set_row(index.cache, "values", lambda row: row[:-1])
+        assert index.get("p") is None
+        assert call(index) and index["p"] == 5 and len(index) == 1
+        assert not index.cache.add("p", 6) and index.setdefault("p", 7) == 5
+        assert index.cache.check() == []
+        index.clear()

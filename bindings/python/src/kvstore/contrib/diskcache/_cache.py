@@ -98,20 +98,22 @@ class Cache(QueueMethods, MaintenanceMethods):
     ) -> bool:
         """Store a value only if the key does not exist. Return whether it was stored.
 
-        Arguments and errors are those of :meth:`set`. Test and write are one atomic step.
+        Arguments and errors are those of :meth:`set`. Test and write are one atomic step. A value
+        that cannot be read counts as missing, and is replaced.
         """
         name, long_key = self._name(key)
         data, encoded_tag = self._stored(key, value, read), encode_tag(tag)
 
+        def exists(tables: Tables) -> bool:
+            return self._value(tables.values.get(name)) is not ENOVAL
+
         def add(tables: Tables) -> bool:
-            if name in tables.values:
+            if exists(tables):
                 return False
             self._put(tables, name, long_key, data, expire, encoded_tag)
             return True
 
-        if self._read(lambda tables: name in tables.values, retry):
-            return False
-        return self._write(add, retry)
+        return not self._read(exists, retry) and self._write(add, retry)
 
     def touch(self, key: Any, expire: Optional[float] = None, retry: bool = False) -> bool:
         """Set when an entry expires: in ``expire`` seconds; None: never. Return whether it exists."""
