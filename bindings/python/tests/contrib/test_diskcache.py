@@ -1104,3 +1104,31 @@ def test_add_and_setdefault_replace_values_that_cannot_be_read(tmp_path: Path) -
         assert not index.cache.add("p", 6) and index.setdefault("p", 7) == 5
         assert index.cache.check() == []
         index.clear()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        bytes([4 << 4 | 3]) + b"12345678",  # a float with the mode of a pickle
+        bytes([4 << 4]) + b"[" * 100_000,
+    ],
+)
+def test_value_that_cannot_be_decoded_counts_as_missing(cache: Cache, row: bytes) -> None:
+    cache["a"] = [1]
+    _set_row(cache, "values", lambda _: row)
+    assert cache.get("a") is None and cache.pop("a", default=1) == 1
+
+
+def test_entries_of_another_disk_count_as_missing(tmp_path: Path) -> None:
+    with Cache(tmp_path) as cache:
+        cache.set("a", 1)
+        cache.set(2, "b")
+    with Cache(tmp_path, disk=JSONDisk) as cache:
+        assert list(cache) == list(cache.iterkeys()) == [] and cache.get("a") is None
+        with pytest.raises(KeyError):
+            cache.peekitem()
+        cache["c"] = 3
+        assert cache.peekitem(last=False) == cache.peekitem() == ("c", 3)
+        assert [str(warning) for warning in cache.check()] == ["a key cannot be read"] * 2
+        assert len(cache.check(fix=True)) == 2
+        assert cache.check() == [] and list(cache) == ["c"]

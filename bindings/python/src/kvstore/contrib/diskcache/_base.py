@@ -31,7 +31,7 @@ C = TypeVar("C", bound="CacheBase")
 _log = logging.getLogger("kvstore.contrib")
 
 #: The exceptions of reading a value that another program has written.
-_UNREADABLE = (ValueError, IndexError, struct.error, zlib.error)
+_UNREADABLE = (ValueError, TypeError, IndexError, RecursionError, struct.error, zlib.error)
 
 #: Names that :meth:`CacheBase.reset` reads in addition to the settings.
 METADATA = ("count", "size", "hits", "misses")

@@ -127,13 +127,19 @@ class QueueMethods(CacheBase):
         ``tag``, the pair is the first item of a tuple.
 
         Raises:
-            KeyError: If the cache is empty.
+            KeyError: If the cache has no entry that can be read.
         """
 
         def peek(tables: Tables) -> Any:
             with Transaction(tables.values._state, False, joins=True):
-                for _, name in tables.names(None, tables.next_position(), last, 1):
-                    return self._key(tables, name), self._look(tables, name)
+                end = tables.next_position()
+                rows = tables.names(None, end, last, 1)
+                while rows:
+                    ((place, name),) = rows
+                    key, look = self._key(tables, name), self._look(tables, name)
+                    if key is not ENOVAL and self._value(look[0]) is not ENOVAL:
+                        return key, look
+                    rows = tables.names(place, end, last, 1)
             return None
 
         item = self._queue_result(self._read(peek, retry), ENOVAL, expire_time, tag)
