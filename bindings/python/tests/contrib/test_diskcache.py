@@ -1132,3 +1132,15 @@ def test_entries_of_another_disk_count_as_missing(tmp_path: Path) -> None:
         assert [str(warning) for warning in cache.check()] == ["a key cannot be read"] * 2
         assert len(cache.check(fix=True)) == 2
         assert cache.check() == [] and list(cache) == ["c"]
+
+
+@pytest.mark.parametrize("disk", [Disk, JSONDisk])
+def test_unknown_disk_setting_of_the_file_is_left_out(tmp_path: Path, disk: Any) -> None:
+    with Cache(tmp_path, disk=JSONDisk, disk_compress_level=6) as cache:
+        cache._tables().settings.put("disk_foo", b"1")
+    with Cache(tmp_path, disk=disk) as cache:
+        assert getattr(cache.disk, "compress_level", 6) == 6
+        cache["a"] = 1
+        assert cache["a"] == 1 and cache.disk_min_file_size == 1 << 15
+    with pytest.raises(TypeError, match="foo"):
+        Cache(tmp_path, disk=disk, disk_foo=1)

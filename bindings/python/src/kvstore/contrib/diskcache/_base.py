@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import logging
 import os
@@ -122,10 +123,27 @@ class CacheBase:
         self._room = 0
         self._writes = 0
         self._apply(settings)
+        self._disk = self._new_disk(disk, settings)
+
+    def _new_disk(self, disk: type[Disk], given: dict[str, Any]) -> Disk:
+        """Return a disk with the settings. Settings of the file that it does not know are left out."""
         arguments: dict[str, Any] = {name[5:]: value for name, value in vars(self).items() if name.startswith("disk_")}
-        if serializer is not None:
-            arguments["serializer"] = serializer
-        self._disk = disk(self._directory, **arguments)
+        if self._serializer is not None:
+            arguments["serializer"] = self._serializer
+        try:
+            return disk(self._directory, **arguments)
+        except TypeError:
+            unknown = [
+                name
+                for name in arguments
+                if f"disk_{name}" not in {**given, **DEFAULT_SETTINGS, "disk_serializer": None}
+                and not _has_argument(disk, name)
+            ]
+            if not unknown:
+                raise
+        for name in unknown:
+            del arguments[name]
+        return disk(self._directory, **arguments)
 
     def _forget_counts(self) -> None:
         """Start counting. The child of a fork starts again: its parent stores the counts until then."""
@@ -495,6 +513,20 @@ class CacheBase:
     eviction_policy: str
     size_limit: int
     cull_limit: int
+
+
+def _has_argument(disk: type[Disk], name: str) -> bool:
+    """Return whether ``__init__`` of a class, or of a base class to which it passes on other arguments, has
+    an argument.
+    """
+    for cls in disk.__mro__[:-1]:
+        if "__init__" in vars(cls):
+            parameters = inspect.signature(vars(cls)["__init__"]).parameters
+            if name in parameters:
+                return True
+            if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
+                return False
+    return False
 
 
 class _Block(ContextDecorator, AbstractContextManager[None]):
