@@ -1144,3 +1144,15 @@ def test_unknown_disk_setting_of_the_file_is_left_out(tmp_path: Path, disk: Any)
         assert cache["a"] == 1 and cache.disk_min_file_size == 1 << 15
     with pytest.raises(TypeError, match="foo"):
         Cache(tmp_path, disk=disk, disk_foo=1)
+
+
+def test_check_repairs_an_entry_that_lost_its_row_to_another(cache: Cache) -> None:
+    cache["a"], cache["b"] = 1, 2
+    tables = cache._tables()
+    (first, entry), second = [(name, tables.entry(name)) for name in tables.entries.keys()][0], encode("b", True)
+    assert entry is not None
+    tables.describe(second, entry, None)  # the position of "a"
+    tables.order.put(tables.references(entry)[0][1], first)
+    tables.values.delete(second)
+    assert cache.check(fix=True) != []
+    assert cache.check() == [] and list(cache) == ["a"]

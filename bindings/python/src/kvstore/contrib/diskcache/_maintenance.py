@@ -13,6 +13,8 @@ from kvstore.contrib.diskcache._tables import Tables
 
 #: Entries that one transaction removes at most.
 _STEP = 100
+#: The largest number of times that a repair checks all rows.
+_CHECKS = 10
 
 
 class MaintenanceMethods(CacheBase):
@@ -102,8 +104,15 @@ class MaintenanceMethods(CacheBase):
                     store.repair()
 
         self._read(check, retry)
-        self._write(lambda tables: self._check_rows(tables, found, fix), retry)
+        self._write(lambda tables: self._check_all_rows(tables, found, fix), retry)
         return found
+
+    def _check_all_rows(self, tables: Tables, found: list[Warning], fix: bool) -> None:
+        for _ in range(_CHECKS):  # the repair of one entry can remove rows of another that was intact
+            before = len(found)
+            self._check_rows(tables, found, fix)
+            if not fix or len(found) == before:
+                return
 
     def _check_rows(self, tables: Tables, found: list[Warning], fix: bool) -> None:
         def report(what: str, remedy: Callable[[], object]) -> None:
