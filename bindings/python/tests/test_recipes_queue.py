@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Optional
 
@@ -646,3 +646,28 @@ while True:
         size = jobs.size()
         assert size % 7 == 0
         assert [message.id for message in jobs.get_many(10**6)] == list(range(1, size + 1))
+
+
+@pytest.mark.parametrize(
+    "row", [b"zz", b"", b"\xff" * 40, b"\xff" * 29, b"\0" * 29, b"\0" * 40], ids=lambda row: f"{row[:1].hex()}-{len(row)}"
+)
+@pytest.mark.parametrize("prefix", [b"c", b"m"])
+def test_damaged_row_is_an_error_until_clear(store: kvstore.Store, prefix: bytes, row: bytes) -> None:
+    jobs = Queue(store, "q")
+    jobs.put_many(["a", "b", "c"])
+    jobs.get()
+    family = store.family("recipes.queue.q")
+    for key in list(family.keys(prefix=prefix)):
+        family[key] = row
+    calls: list[Callable[[], Any]] = [
+        lambda: jobs.get(block=False), jobs.peek, jobs.sizes, lambda: jobs.put("d"), jobs.dead_letters,
+        jobs.redrive, jobs.discard_dead_letters,
+    ]  # fmt: skip
+    for call in calls:
+        try:
+            call()
+        except kvstore.Error as error:
+            assert str(error).endswith("call clear()")
+    jobs.clear()
+    assert jobs.put("e") >= 4
+    assert jobs.get().value == b"e"

@@ -18,7 +18,8 @@ from kvstore.recipes._base import (
     positive_int, reading, wake,
 )  # fmt: skip
 from kvstore.recipes._queue_storage import (
-    DEAD, READY, TAKEN, Changes, Meta, due, id_bytes, id_of, is_exhausted, read_counters, read_meta, reset_counters,
+    DEAD, READY, TAKEN, Changes, Meta, due, id_bytes, id_of, is_exhausted, last_number, read_counters, read_meta,
+    reset_counters,
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -570,7 +571,7 @@ class Queue(Generic[T]):
 
         Numbering continues.
         """
-        last = read_counters(self._family)[0]
+        last = last_number(self._family)
         self._family.clear()
         reset_counters(self._family, last)
 

@@ -11,13 +11,15 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple, Optional
 
-from kvstore import FOREVER
+from kvstore import FOREVER, Error
 from kvstore.recipes._base import now_ms
 
 READY, DELAYED, TAKEN, DEAD = range(4)
 _META = struct.Struct(">BIQQQ")
 _COUNTERS = struct.Struct(">5Q")
 _LAST_MOMENT = (1 << 63) - 1
+#: Numbers of attempts are below this. Larger ones are damage.
+_MAX_ATTEMPTS = (1 << 32) - 1
 
 
 class Meta(NamedTuple):
@@ -48,6 +50,11 @@ class Changes:
         self._counts = list(self._before)
 
     def write_counters(self) -> None:
+        if not all(0 <= count <= _LAST_MOMENT for count in self._counts):
+            raise Error(
+                "the counters of the queue do not match its messages, because another program changed its family: "
+                "call clear()"
+            )
         if tuple(self._counts) != self._before:
             self._family.put(b"c", _COUNTERS.pack(*self._counts), FOREVER)
 
@@ -106,13 +113,32 @@ class Changes:
 
 
 def read_meta(family: Any, number: int) -> Optional[Meta]:
+    """Return the state of a message; None if there is no such message."""
     packed = family.get(b"m" + id_bytes(number))
-    return None if packed is None else Meta(*_META.unpack(packed))
+    if packed is None:
+        return None
+    if len(packed) == _META.size:
+        meta = Meta(*_META.unpack(packed))
+        if meta.state <= DEAD and meta.attempts < _MAX_ATTEMPTS and max(meta[2:]) <= _LAST_MOMENT:
+            return meta
+    raise Error(
+        "the state of a message of the queue cannot be read, because another program changed its family: call clear()"
+    )
 
 
 def is_exhausted(meta: Meta, max_attempts: Optional[int]) -> bool:
     """Return whether a message has had its last attempt."""
     return max_attempts is not None and meta.attempts >= max_attempts
+
+
+def last_number(family: Any) -> int:
+    """Return the last message number of a queue, also if its counters are damaged."""
+    numbers = [id_of(key) for prefix in (b"b", b"m") for key in family.keys(prefix=prefix, reverse=True, limit=1)]
+    try:
+        numbers.append(read_counters(family)[0])
+    except Error:
+        pass
+    return max((number for number in numbers if number <= _LAST_MOMENT), default=0)
 
 
 def reset_counters(family: Any, last: int) -> None:
@@ -136,7 +162,15 @@ def due(family: Any, now: int) -> list[int]:
 def read_counters(family: Any) -> tuple[int, ...]:
     """Return the last message number of a queue, and the number of messages in each state."""
     packed = family.get(b"c")
-    return (0, 0, 0, 0, 0) if packed is None else _COUNTERS.unpack(packed)
+    if packed is None:
+        return (0, 0, 0, 0, 0)
+    if len(packed) == _COUNTERS.size:
+        counters = _COUNTERS.unpack(packed)
+        if max(counters) <= _LAST_MOMENT:
+            return counters
+    raise Error(
+        "the counters of the queue cannot be read, because another program changed its family: call clear()"
+    )
 
 
 def _moment(ms: int) -> int:
