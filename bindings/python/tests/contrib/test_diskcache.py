@@ -1156,3 +1156,38 @@ def test_check_repairs_an_entry_that_lost_its_row_to_another(cache: Cache) -> No
     tables.values.delete(second)
     assert cache.check(fix=True) != []
     assert cache.check() == [] and list(cache) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        (lambda cache: cache.clear(), 2),
+        (lambda cache: cache.evict("t"), 1),
+        (lambda cache: cache.expire(), 0),
+        (lambda cache: cache.cull(), 0),
+    ],
+    ids=["clear", "evict", "expire", "cull"],
+)
+def test_fanout_removal_waits_for_other_writers(tmp_path: Path, call: Any, result: int) -> None:
+    with FanoutCache(tmp_path, timeout=0.05) as cache:
+        cache.set("a", 1, tag="t")
+        cache.set("b", 2)
+        with kvstore.open(tmp_path / "kvstore.db") as other:
+            found = list[int]()
+            thread = threading.Thread(target=lambda: found.append(call(cache)))
+            with other.transaction():
+                other["x"] = b"1"
+                thread.start()
+                thread.join(0.3)  # longer than the timeout
+        thread.join()
+        assert found == [result]
+
+
+def test_fanout_queue_and_check_raise_timeout(tmp_path: Path) -> None:
+    with FanoutCache(tmp_path, timeout=0.05) as cache, kvstore.open(tmp_path / "kvstore.db") as other:
+        cache.push(1)
+        with other.transaction():
+            other["x"] = b"1"
+            for call in (lambda: cache.push(2), cache.pull, cache.check):
+                with pytest.raises(diskcache.Timeout):
+                    call()

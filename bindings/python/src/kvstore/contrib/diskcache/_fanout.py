@@ -39,7 +39,7 @@ def _returning_default(method: F) -> F:
 
 
 class FanoutCache(Cache):
-    """A cache whose methods return a failure instead of raising :exc:`Timeout`.
+    """A cache whose methods on single keys return a failure instead of raising :exc:`Timeout`.
 
     diskcache distributes the keys of this class over several databases, so that writers do not wait
     for each other. Here the cache is one file.
@@ -53,7 +53,9 @@ class FanoutCache(Cache):
 
     With ``retry=False``, the default of most methods: ``set``, ``add``, ``touch`` and ``delete``
     return False, ``get`` and ``pop`` their default, and ``incr`` and ``decr`` None, if the store
-    stays locked.
+    stays locked. ``clear``, ``evict``, ``expire``, ``cull``, ``read`` and ``transact`` wait until
+    other writers are done. ``push``, ``pull``, ``peek``, ``peekitem`` and ``check`` raise
+    :exc:`Timeout`.
     """
 
     def __init__(
@@ -82,13 +84,27 @@ class FanoutCache(Cache):
     get = _returning_default(Cache.get)
     pop = _returning_default(Cache.pop)
 
-    def _remove_in_steps(self, step: Callable[[Any], int], retry: bool, count: int = 0) -> int:
-        """As in Cache, but a step that fails because the store is locked is repeated."""
-        while True:
-            try:
-                return super()._remove_in_steps(step, retry, count)
-            except Timeout as error:
-                count = error.args[0]
+    def read(self, key: Any, retry: bool = True) -> Any:
+        """Return a large value that is bytes as a file, and any other value as it is. Always waits."""
+        return super().read(key, True)
+
+    # The methods that remove many entries wait for other writers, whatever `retry` is.
+
+    def evict(self, tag: Any, retry: bool = False) -> int:
+        """Remove all entries with a tag, and return how many there were. Always waits."""
+        return super().evict(tag, True)
+
+    def expire(self, now: Optional[float] = None, retry: bool = False) -> int:
+        """Remove expired entries from the file, as :meth:`Cache.expire` does. Always waits."""
+        return super().expire(now, True)
+
+    def cull(self, retry: bool = False) -> int:
+        """Remove entries by the eviction policy, as :meth:`Cache.cull` does. Always waits."""
+        return super().cull(True)
+
+    def clear(self, retry: bool = False) -> int:
+        """Remove all entries, and return how many there were. Always waits."""
+        return super().clear(True)
 
     def cache(self, name: str, timeout: float = 60, disk: Optional[type[Disk]] = None, **settings: Any) -> Cache:
         """Return the cache ``name``, which is stored in a directory below this one.
