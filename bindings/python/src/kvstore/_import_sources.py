@@ -123,6 +123,10 @@ def recognise(path: Path) -> str:
 # SQLite
 
 
+#: The exceptions of reading a damaged file. Names and messages of SQLite may contain bytes of it.
+_FAILED = (sqlite3.Error, UnicodeError)
+
+
 def _is_sqlite(path: Path) -> bool:
     with open(path, "rb") as file:
         return file.read(16) == b"SQLite format 3\0"
@@ -161,7 +165,7 @@ def _tables(path: Path) -> dict[str, list[str]]:
         return {
             name: [row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")] for (name,) in names
         }
-    except sqlite3.Error as error:
+    except _FAILED as error:
         raise SourceError(f"cannot read {path} as an SQLite database: {error}") from error
     finally:
         connection.close()
@@ -171,7 +175,7 @@ def _rows(path: Path, query: str) -> Iterator[Any]:
     connection = connect(path)
     try:
         yield from connection.execute(query)
-    except sqlite3.Error as error:
+    except _FAILED as error:
         raise SourceError(f"cannot read {path}: {error}") from error
     finally:
         connection.close()

@@ -1000,6 +1000,21 @@ def test_module_names_are_those_of_diskcache() -> None:
     assert names - {"DjangoCache"} <= set(diskcache.__all__)
 
 
+@pytest.mark.parametrize("change", ["name", "tbl_name", "sql"])
+def test_copy_reports_a_source_with_a_damaged_schema(tmp_path: Path, capsys: Any, change: str) -> None:
+    from kvstore.contrib.diskcache.__main__ import main
+
+    (tmp_path / "old").mkdir()
+    database = sqlite3.connect(tmp_path / "old" / "cache.db", isolation_level=None)
+    database.execute("CREATE TABLE Other (a)")
+    database.execute("CREATE TABLE Cache (a)")
+    database.execute("PRAGMA writable_schema = ON")
+    database.execute(f"UPDATE sqlite_schema SET {change} = CAST(x'43d0d0' AS TEXT) WHERE name = 'Other'")
+    database.close()
+    assert main([str(tmp_path / "old"), str(tmp_path / "new")]) == 3
+    assert "cache.db" in capsys.readouterr().err
+
+
 # Several objects in one process
 
 
