@@ -122,6 +122,13 @@ def test_decr_counts_down(db: kvstore.Store) -> None:
     assert db.decr("n", 9) == -10
 
 
+@pytest.mark.parametrize("delta", ["x", 1.5, None, True])
+def test_decr_by_no_int_is_a_type_error(db: kvstore.Store, delta: Any) -> None:
+    with pytest.raises(TypeError, match=f"delta must be an int, not {type(delta).__name__}"):
+        db.decr("n", delta)
+    assert "n" not in db
+
+
 def test_incr_keeps_the_ttl_of_a_live_key(db: kvstore.Store, clock: Clock) -> None:
     db.incr("n", ttl=10)
     clock.advance(4)

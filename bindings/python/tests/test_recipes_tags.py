@@ -254,3 +254,9 @@ for number in range(10**9):
             assert len(keys) in (0, 5) and tags.keys("x") == keys
             assert tags.invalidate("a", "b", "c", "d", "e") == len(keys)
             assert index(store) == []
+
+
+def test_keys_of_a_tag_that_is_no_str_is_a_type_error(store: kvstore.Store) -> None:
+    for tag in (b"t", None, ["t"]):
+        with pytest.raises(TypeError, match=f"tag must be str, not {type(tag).__name__}"):
+            Tags(store).keys(tag)  # type: ignore[arg-type]

@@ -506,9 +506,7 @@ class Family(
         (1, 11, b'11')
         """
         key = to_bytes(key)
-        if isinstance(delta, bool) or not hasattr(delta, "__index__"):
-            raise TypeError(f"delta must be an int, not {type(delta).__name__}")
-        delta = delta.__index__()
+        delta = _int(delta)
         if not -(1 << 63) <= delta < 1 << 63:
             raise ValueError(f"delta must fit in a signed 64-bit integer, not {delta}")
         expire_ms = self._expire_ms(ttl, expires_at)
@@ -527,7 +525,7 @@ class Family(
 
         See :meth:`incr`.
         """
-        return self.incr(key, -delta, ttl, expires_at)
+        return self.incr(key, -_int(delta), ttl, expires_at)
 
     @overload
     def compare_and_swap(
@@ -608,3 +606,10 @@ class Family(
 
 
 set_public_class("Family", RangeMethods, BulkMethods, ExpiryMethods)
+
+
+def _int(delta: Any) -> int:
+    if isinstance(delta, bool) or not hasattr(delta, "__index__"):
+        raise TypeError(f"delta must be an int, not {type(delta).__name__}")
+    number: int = delta.__index__()
+    return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import decimal
 import enum
 import io
 import math
@@ -1206,3 +1207,25 @@ def test_fanout_queue_and_check_raise_timeout(tmp_path: Path) -> None:
             for call in (lambda: cache.push(2), cache.pull, cache.check):
                 with pytest.raises(diskcache.Timeout):
                     call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda path: Cache(path, timeout=None), "timeout must be a number of seconds, not None: .*retry=True"),
+        (lambda path: Cache(path, timeout="1"), "timeout must be a number of seconds, not '1'"),
+        (lambda path: Cache(path).set("a", 1, expire="x"), "expire must be a number of seconds, .*not 'x'"),
+        (lambda path: Cache(path).touch("k", expire="x"), "expire must be a number of seconds, .*not 'x'"),
+        (lambda path: Cache(path).decr("k", "x"), "delta must be a number, not str"),
+        (lambda path: FanoutCache(path).index(5), "name must be str, not 5: give a name"),
+        (lambda path: FanoutCache(path).deque(None), "name must be str, not None"),
+        (lambda path: FanoutCache(path).cache(b"c"), "name must be str, not b'c'"),
+    ],
+)
+def test_wrong_argument_is_named_in_the_message(tmp_path: Path, call: Any, message: str) -> None:
+    with Cache(tmp_path) as cache:
+        cache["k"] = 1
+    with pytest.raises(TypeError, match=message):
+        call(tmp_path)
+    with Cache(tmp_path) as cache:
+        assert cache.decr("k", decimal.Decimal(0)) == 1 and cache.get("k", expire_time=True) == (1, None)

@@ -112,6 +112,8 @@ class Tags:
 
     def keys(self, tag: str) -> list[bytes]:
         """Return the live keys that have a tag, in key order."""
+        if not isinstance(tag, str):
+            raise TypeError(f"tag must be str, not {type(tag).__name__}")
         with reading(self._store):
             return [key for key in self._keys_of(tag) if key in self._data]
 

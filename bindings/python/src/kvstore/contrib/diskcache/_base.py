@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import logging
+import numbers
 import os
 import struct
 import tempfile
@@ -106,6 +107,10 @@ class CacheBase:
             raise ValueError(f"disk must be kvstore.contrib.diskcache.Disk or a subclass of it, not {disk!r}")
         for name, value in settings.items():
             self._check_setting(name, value)
+        if not _is_real(timeout):
+            raise TypeError(
+                f"timeout must be a number of seconds, not {timeout!r}: to wait without a limit, give retry=True to calls"
+            )
         if directory is None:
             directory = tempfile.mkdtemp(prefix="kvstore-diskcache-")
         self._directory = os.path.expandvars(os.path.expanduser(str(directory)))
@@ -297,7 +302,11 @@ class CacheBase:
 
     def _moment(self, tables: Tables, expire: Optional[float]) -> Optional[float]:
         """Return the expiry time for ``expire`` seconds from now; None: never."""
-        return None if expire is None or expire >= LONGEST else self._now(tables) + expire
+        if expire is None:
+            return None
+        if not _is_real(expire):
+            raise TypeError(f"expire must be a number of seconds, or None for no expiry, not {expire!r}")
+        return None if expire >= LONGEST else self._now(tables) + expire
 
     def _note_use(self, name: bytes) -> None:
         """Note that an entry was read. The next write stores it as the entry's score."""
@@ -608,6 +617,10 @@ def _unpickled(cls: type[CacheBase], serializer: Any) -> CacheBase:
     cache = cls.__new__(cls)
     cache._serializer = importlib.import_module(serializer) if isinstance(serializer, str) else serializer
     return cache
+
+
+def _is_real(number: Any) -> bool:
+    return isinstance(number, numbers.Real)
 
 
 def encode_tag(tag: Any) -> bytes:

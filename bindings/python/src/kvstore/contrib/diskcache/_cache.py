@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional, TypeVar
 
@@ -166,7 +167,9 @@ class Cache(QueueMethods, MaintenanceMethods):
 
     def decr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
         """Subtract ``delta`` from the number stored under a key. See :meth:`incr`."""
-        return self.incr(key, -delta, default, retry)
+        if not isinstance(delta, numbers.Number):
+            raise TypeError(f"delta must be a number, not {type(delta).__name__}")
+        return self.incr(key, -delta, default, retry)  # type: ignore[operator]
 
     # Reading
 

@@ -145,6 +145,8 @@ class FanoutCache(Cache):
         )
 
     def _directory_of(self, kind: str, name: str) -> str:
+        if not isinstance(name, str):
+            raise TypeError(f"name must be str, not {name!r}: give a name, or names separated by '/'")
         parts = name.split("/")
         if not all(parts) or any(part in (".", "..") for part in parts):
             raise ValueError(f"invalid name {name!r}: give a name, or names separated by '/'")
