@@ -649,7 +649,9 @@ while True:
 
 
 @pytest.mark.parametrize(
-    "row", [b"zz", b"", b"\xff" * 40, b"\xff" * 29, b"\0" * 29, b"\0" * 40], ids=lambda row: f"{row[:1].hex()}-{len(row)}"
+    "row",
+    [b"zz", b"", b"\xff" * 40, b"\xff" * 29, b"\0" * 29, b"\0" * 40],
+    ids=lambda row: f"{row[:1].hex()}-{len(row)}",
 )
 @pytest.mark.parametrize("prefix", [b"c", b"m"])
 def test_damaged_row_is_an_error_until_clear(store: kvstore.Store, prefix: bytes, row: bytes) -> None:

@@ -109,7 +109,8 @@ class CacheBase:
             self._check_setting(name, value)
         if not _is_real(timeout):
             raise TypeError(
-                f"timeout must be a number of seconds, not {timeout!r}: to wait without a limit, give retry=True to calls"
+                f"timeout must be a number of seconds, not {timeout!r}: to wait without a limit, give retry=True "
+                "to calls"
             )
         if directory is None:
             directory = tempfile.mkdtemp(prefix="kvstore-diskcache-")
