@@ -9,9 +9,11 @@ import logging
 import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +22,7 @@ import pytest
 
 import kvstore
 from kvstore.contrib._culling import cull
+from kvstore.contrib._file_lock import file_lock
 from kvstore.contrib._storage import Storage
 from kvstore.contrib._values import Values, change
 
@@ -428,6 +431,107 @@ def test_damaged_file_is_moved_aside_by_clear(tmp_path: Path, ignore: bool) -> N
     assert get(storage) is None and put(storage, b"2") and get(storage) == b"2"
     (aside,) = tmp_path.glob("x.db.damaged-*")
     assert aside.read_bytes()[:100] == data[:100]
+
+
+def damage(path: Path) -> None:
+    """Create a store that is damaged: only its first page is left."""
+    with kvstore.open(path) as store:
+        store.family("things", create=True).put_many({str(number): bytes(300) for number in range(100)})
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+
+
+#: Clears a damaged store and puts a key into another family of it. Exit status 75: the store was busy.
+CLEAR_AND_PUT = """
+import sys, kvstore
+from kvstore.contrib._storage import Storage
+path, options = sys.argv[1], {"busy_timeout": float(sys.argv[2])}
+try:
+    Storage(path, "things", options).clear()
+except kvstore.BusyError:
+    sys.exit(75)
+Storage(path, "sessions", options).family()["session"] = b"live"
+"""
+
+
+@pytest.mark.parametrize("pause", ["before the lock", "with the lock"])
+def test_clear_spares_store_that_other_process_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause: str
+) -> None:
+    from kvstore.contrib import _storage
+
+    path = tmp_path / "x.db"
+    damage(path)
+    name = "file_lock" if pause == "before the lock" else "_reserve_name"
+    real = getattr(_storage, name)
+    statuses: list[int] = []
+
+    def run_other(*arguments: Any) -> Any:
+        """Let another process clear the store at this moment."""
+        command = [sys.executable, "-c", CLEAR_AND_PUT, str(path), "5" if pause == "before the lock" else "0.1"]
+        statuses.append(subprocess.run(command, timeout=60).returncode)
+        return real(*arguments)
+
+    monkeypatch.setattr(_storage, name, run_other)
+    storage = Storage(path, "things", {})
+    storage.clear()
+    assert get(storage) is None
+    sessions = Storage(path, "sessions", {})
+    if pause == "before the lock":
+        assert statuses == [0] and sessions.family()["session"] == b"live"
+    else:
+        assert statuses == [75] and put(sessions, b"1")
+    assert len(list(tmp_path.glob("x.db.damaged-*"))) == 1 and not list(tmp_path.glob("*lock*"))
+    storage.close()
+    sessions.close()
+
+
+def test_threads_that_clear_damaged_store_lose_nothing(tmp_path: Path) -> None:
+    for round in range(15):
+        path = tmp_path / f"{round}.db"
+        damage(path)
+        storage, sessions = Storage(path, "things", {}), Storage(path, "sessions", {})
+        start = threading.Barrier(4)
+
+        def work(number: int, barrier: threading.Barrier, storage: Storage, sessions: Storage) -> None:
+            barrier.wait()
+            storage.clear()
+            sessions.call(lambda family: family.put(str(number), b"1"))
+
+        with ThreadPoolExecutor(4) as threads:
+            running = [threads.submit(work, number, start, storage, sessions) for number in range(4)]
+        assert [future.result() for future in running] == [None] * 4
+        assert len(sessions.family()) == 4 and len(list(tmp_path.glob(f"{path.name}.damaged-*"))) == 1
+        storage.close()
+        sessions.close()
+
+
+def test_damaged_store_busy_in_other_clear_is_retried(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    damage(path)
+    storage = Storage(path, "things", {"busy_timeout": 0})
+    with file_lock(f"{path}.replace-lock", 0):
+        with pytest.raises(kvstore.BusyError, match="another process is replacing the damaged store"):
+            storage.clear()
+    storage.clear()
+    assert get(storage) is None
+
+
+def test_file_lock_is_held_by_one_thread_at_a_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    held: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            with file_lock(path, 60):
+                held.append(number)
+                time.sleep(0)
+                assert held == [number]
+                held.clear()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(work, range(4))) == [None] * 4
+    assert not os.listdir(tmp_path)
 
 
 def test_new_storage_notices_that_file_was_removed(tmp_path: Path) -> None:

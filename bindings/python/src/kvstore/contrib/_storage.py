@@ -23,6 +23,7 @@ from kvstore._path import has_scheme
 from kvstore._store_maintenance import POLICIES
 from kvstore._time import duration_ms
 from kvstore._write_purge import PURGE_PER_WRITE
+from kvstore.contrib._file_lock import FileLockedError, file_lock
 
 T = TypeVar("T")
 
@@ -44,6 +45,8 @@ MEMORY = ":memory:"
 _DAMAGED = kvstore.CorruptError.code
 #: The size of the smallest page of a store, in bytes.
 _SMALLEST_PAGE = 512
+#: The suffix of the file that is locked while a damaged store is replaced.
+_LOCK_SUFFIX = ".replace-lock"
 #: The suffixes of the files that SQLite keeps next to a database.
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
@@ -171,29 +174,33 @@ class Storage:
 
     def _call(self, work: Callable[[Family], T]) -> T:
         for _ in range(_REOPENS):
-            try:
-                in_use = self._open()
-            except kvstore.StoreIOError as error:
-                if not self._is_gone(error):
-                    raise
-                continue  # the directory was removed after it was made
+            in_use = self._open()
             try:
                 return work(in_use.family)
-            except kvstore.StoreIOError as error:
-                if not self._is_gone(error):
+            except kvstore.Error as error:
+                if isinstance(error, kvstore.BusyError):
+                    self.busy_time = time.monotonic()
+                if isinstance(error, kvstore.MisuseError) and in_use.family.closed:
+                    continue  # another thread has closed it
+                opened = in_use.opened
+                if _in_transaction(opened.store) or not self._is_gone(error, opened.identity):
                     raise
-                _close_quietly(in_use.opened.store)
-            except kvstore.BusyError:
-                self.busy_time = time.monotonic()
-                raise
-            except kvstore.MisuseError:
-                if not in_use.family.closed:  # otherwise another thread has closed it
-                    raise
+                self._forget(opened)
         return work(self.family())
 
-    def _is_gone(self, error: kvstore.StoreIOError) -> bool:
-        """Return whether a call has failed because the file was deleted, moved or replaced."""
-        return self._is_file and (error.hint is kvstore.Hint.OPEN_AGAIN or not os.path.exists(self.path))
+    def _is_gone(self, error: kvstore.Error, file: Optional[tuple[int, int]]) -> bool:
+        """Return whether a call has failed because its file was deleted, moved or replaced.
+
+        Such a call can fail with almost any error, for example if it opens the file while another
+        process deletes it. ``file`` is the identity of the file, None if it did not exist.
+        """
+        if not self._is_file:
+            return False
+        if error.hint is kvstore.Hint.OPEN_AGAIN:
+            return True
+        if isinstance(error, (kvstore.BusyError, kvstore.InvalidError, kvstore.NotFoundError)):
+            return False  # a busy store was waited for already
+        return file is None or self._identity() != file
 
     def read(self, work: Callable[[Family], T], missing: T) -> T:
         """Return ``work(family)``; with ``ignore_errors``, ``missing`` if the store fails."""
@@ -232,48 +239,84 @@ class Storage:
 
         Raises:
             CorruptError: If the file is not recognizably a store of this library. It is not changed.
+            BusyError: If another process replaces the damaged store and has not ended within ``busy_timeout``.
         """
         file = self._identity()
         try:
-            self.call(lambda family: family.clear())
+            self.call(_clear)
         except kvstore.CorruptError as error:
-            if not self._is_damaged_store(error):
+            if not self._is_damaged_store(error, file):
                 raise
-            if file == self._identity():  # otherwise another process has done it
-                self._move_aside(error)
-            self.call(lambda family: family.clear())
+            with contextlib.ExitStack() as held:
+                try:
+                    held.enter_context(file_lock(self.path + _LOCK_SUFFIX, self.busy_timeout))
+                except FileLockedError:
+                    raise kvstore.BusyError(
+                        f"another process is replacing the damaged store: {kvstore.Hint.RETRY.advice}",
+                        hint=kvstore.Hint.RETRY,
+                    ) from error
+                except OSError:
+                    raise error from None  # such as in a directory that must not be changed
+                self._replace_damaged()
 
-    def _is_damaged_store(self, error: kvstore.CorruptError) -> bool:
+    def _replace_damaged(self) -> None:
+        """Clear the family. If the store is still damaged, move it aside and create another.
+
+        Another thread or process may have replaced it before this one got the lock. So it is moved only
+        if it has been opened again and is still damaged. Call this with the lock held.
+        """
+        damaged = None
+        for _ in range(_REOPENS):
+            file = self._identity()
+            try:
+                return self.call(_clear)
+            except kvstore.CorruptError as error:
+                if not self._is_damaged_store(error, file):
+                    raise
+                with _lock:
+                    opened = _stores.get(self._store_key)
+                    if opened is not None:
+                        _close_quietly(opened.store)
+                    if file is not None and file == damaged == self._identity():
+                        self._move_aside(error)
+                damaged = file
+        return self.call(_clear)
+
+    def _is_damaged_store(self, error: kvstore.CorruptError, file: Optional[tuple[int, int]]) -> bool:
         """Return whether the error says that the file is a store and damaged, and not that it is another file.
 
-        The file must not be opened here: closing it would release the locks of SQLite on it.
+        Also true if the path no longer leads to ``file``, so that the error may be about a file that was
+        replaced. The file must not be opened here: closing it would release the locks of SQLite on it.
         """
         if not self._is_file or error.code != _DAMAGED:
             return False
         try:
-            return os.path.getsize(self.path) >= _SMALLEST_PAGE  # a shorter one has no header to recognize
+            size = os.path.getsize(self.path)
         except OSError:
-            return False
+            size = 0
+        return size >= _SMALLEST_PAGE or self._identity() != file  # a shorter file has no header to recognize
 
     def _move_aside(self, why: kvstore.Error) -> None:
-        with _lock:
-            opened = _stores.get(self._store_key)
-            if opened is not None:
-                _close_quietly(opened.store)
+        """Rename the file, and the files of SQLite that belong to it.
+
+        If another process creates a new store at once, the new files next to it stay there.
+        """
+        side_files = [(suffix, _version_of(self.path + suffix)) for suffix in _SIDE_FILES]
+        try:
+            aside = _reserve_name(f"{self.path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
             try:
-                aside = _reserve_name(f"{self.path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
-                try:
-                    os.replace(self.path, aside)
-                except BaseException:
-                    os.unlink(aside)
-                    raise
-                for suffix in _SIDE_FILES:
+                os.replace(self.path, aside)
+            except BaseException:
+                os.unlink(aside)
+                raise
+            for suffix, version in side_files:
+                if version is not None and version == _version_of(self.path + suffix):
                     with contextlib.suppress(FileNotFoundError):
                         os.replace(self.path + suffix, aside + suffix)
-            except FileNotFoundError:
-                return  # another process has done it
-            except OSError:
-                raise why from None  # such as in a directory that must not be changed
+        except FileNotFoundError:
+            return  # removed by another process
+        except OSError:
+            raise why from None  # such as in a directory that must not be changed
         _log.error("%s. The file was renamed to %s", self._with_path(why), aside)
 
     def ignore(self, error: kvstore.Error) -> None:
@@ -303,19 +346,25 @@ class Storage:
         if in_use is not None and in_use.process == os.getpid() and not in_use.family.closed:
             return in_use
         with _lock:
-            opened = self._shared_store()
-            try:
-                family = opened.store.family(self.name, create=True)
-            except kvstore.StoreIOError as error:
-                if not self._is_gone(error):
-                    raise
-                self._forget(opened)
-                opened = self._shared_store()
-                family = opened.store.family(self.name, create=True)
+            opened, family = self._open_family()
             opened.storages.add(self)
             in_use = _InUse(os.getpid(), opened, family)
             self._in_use = in_use
             return in_use
+
+    def _open_family(self) -> tuple[_SharedStore, Family]:
+        """Open the store, unless it is open, and the family. Call this with ``_lock`` held."""
+        attempts = 0
+        while True:
+            attempts += 1
+            file = self._identity()
+            try:
+                opened = self._shared_store()
+                return opened, opened.store.family(self.name, create=True)
+            except kvstore.Error as error:
+                if attempts > _REOPENS or not self._is_gone(error, file):
+                    raise
+                self._forget(_stores.get(self._store_key))
 
     def _shared_store(self) -> _SharedStore:
         """Return the open store of the path, and open it if it is not open or no longer that file."""
@@ -328,14 +377,18 @@ class Storage:
             opened = _stores[self._store_key] = _SharedStore(store, self._identity())
         return opened
 
-    def _forget(self, opened: _SharedStore) -> None:
+    def _forget(self, opened: Optional[_SharedStore]) -> None:
         """Close a store whose file was deleted, moved or replaced. The storages that use it open another one.
 
         It stays open during a transaction, which must fail and not continue in another file.
         """
-        _stores.pop(self._store_key, None)
-        if opened.store.closed or not opened.store._state.in_transaction():
-            _close_quietly(opened.store)
+        if opened is None:
+            return
+        with _lock:
+            if _stores.get(self._store_key) is opened:
+                del _stores[self._store_key]
+            if not _in_transaction(opened.store):
+                _close_quietly(opened.store)
 
     def _identity(self) -> Optional[tuple[int, int]]:
         """Return the identity of the file that the path names now; None if there is none, or the store is no file."""
@@ -379,11 +432,31 @@ class Storage:
                 in_use.opened.store.close()
 
 
+def _in_transaction(store: Store) -> bool:
+    """Return whether this thread has a transaction open in the store."""
+    return not store.closed and store._state.in_transaction()
+
+
 def _close_quietly(store: Store) -> None:
     try:
         store.close()
     except kvstore.Error:
         pass  # the file is gone or damaged, and that was reported
+
+
+def _clear(family: Family) -> None:
+    family.clear()
+
+
+def _version_of(path: str) -> Optional[tuple[int, ...]]:
+    """Return what changes if a file is written to or replaced; None if there is no file."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    if path.endswith("-shm"):  # it is written to by readers, and not replaced while another process has it open
+        return found.st_dev, found.st_ino
+    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def _reserve_name(path: str) -> str:
