@@ -377,6 +377,90 @@ def test_removed_folder_is_created_again(tmp_path: Path) -> None:
     assert one.ignored_errors == two.ignored_errors == 0
 
 
+#: Errors of calls during which another process removed the directory.
+REMOVED = [
+    kvstore.CorruptError("database disk image is malformed"),
+    kvstore.StoreIOError("disk I/O error"),
+    kvstore.Error("there is no transaction to roll back"),
+    kvstore.ReadOnlyError("attempt to write a readonly database"),
+]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be removed there")
+@pytest.mark.parametrize("recreated", [False, True])
+@pytest.mark.parametrize("error", REMOVED, ids=lambda error: type(error).__name__)
+def test_call_is_repeated_if_file_was_removed_meanwhile(tmp_path: Path, error: Exception, recreated: bool) -> None:
+    storage = Storage(tmp_path / "cache" / "x.db", "things", {})
+    assert put(storage, b"old")
+    calls: list[int] = []
+
+    def work(family: kvstore.Family) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            shutil.rmtree(tmp_path / "cache")
+            if recreated:
+                (tmp_path / "cache").mkdir()
+                kvstore.open(tmp_path / "cache" / "x.db").close()
+            raise error
+        family["a"] = b"new"
+
+    storage.call(work)
+    assert len(calls) == 2 and get(storage) == b"new"
+    with pytest.raises(type(error)):  # the file is there: the error is about this file
+        storage.call(lambda family: throw(error))
+    storage.close()
+
+
+def throw(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be removed there")
+@pytest.mark.parametrize("error", REMOVED, ids=lambda error: type(error).__name__)
+def test_open_is_repeated_if_file_was_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    (tmp_path / "cache").mkdir()
+    kvstore.open(tmp_path / "cache" / "x.db").close()
+    real = kvstore.open
+    opens: list[object] = []
+
+    def fail_once(path: Any, **settings: Any) -> Any:
+        opens.append(path)
+        if len(opens) == 1:
+            shutil.rmtree(tmp_path / "cache")
+            raise error
+        return real(path, **settings)
+
+    monkeypatch.setattr(kvstore, "open", fail_once)
+    storage = Storage(tmp_path / "cache" / "x.db", "things", {})
+    assert put(storage, b"1") and len(opens) == 2
+    storage.close()
+
+
+def test_error_that_advises_reopening_is_retried(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "x.db", "things", {})
+    first = storage.store()
+    errors = [kvstore.BusyError("the file was deleted", hint=kvstore.Hint.OPEN_AGAIN)]
+    assert storage.call(lambda family: throw(errors.pop()) if errors else family.put("a", b"1")) is True
+    assert first.closed and storage.store() is not first
+    with pytest.raises(kvstore.BusyError):
+        storage.call(lambda family: throw(kvstore.BusyError("locked", hint=kvstore.Hint.RETRY)))
+    storage.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be removed there")
+def test_transaction_does_not_continue_in_another_file(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "x.db", "things", {})
+    with pytest.raises(kvstore.StoreIOError), storage.store().transaction():
+        assert put(storage, b"1")
+        (tmp_path / "x.db").unlink()
+        time.sleep(0.05)  # a handle looks for its file every 10 ms
+        storage.call(lambda family: family.put("b", b"2"))
+    assert get(storage) is None and storage.family().get("b") is None
+    storage.close()
+
+
 def test_store_that_cannot_be_opened_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opens: list[object] = []
 
