@@ -377,6 +377,57 @@ def test_removed_folder_is_created_again(tmp_path: Path) -> None:
     assert one.ignored_errors == two.ignored_errors == 0
 
 
+@pytest.mark.skipif(os.name == "nt", reason="the directory of an open file cannot be renamed there")
+@pytest.mark.parametrize("replaced", [False, True])
+def test_renamed_folder_is_created_again(tmp_path: Path, replaced: bool) -> None:
+    folder = tmp_path / "cache"
+    one, two = Storage(folder / "x.db", "one", {}), Storage(folder / "x.db", "two", {"sync": "off"})
+    assert put(one, b"1") and put(two, b"1")
+    folder.rename(tmp_path / "old")
+    if replaced:
+        folder.mkdir()
+        with kvstore.open(folder / "x.db") as new:
+            new.family("one", create=True)["a"] = b"new"
+    time.sleep(0.05)  # a storage looks for its file every 10 ms
+    assert get(one) == (b"new" if replaced else None) and get(two) is None
+    assert put(one, b"2") and put(two, b"2")
+    with kvstore.open(folder / "x.db") as new:
+        assert (new.family("one")["a"], new.family("two")["a"]) == (b"2", b"2")
+    assert one.ignored_errors == two.ignored_errors == 0
+    one.close()
+    two.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the directory of an open file cannot be renamed there")
+def test_transaction_ends_in_renamed_folder(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "cache" / "x.db", "things", {})
+    with storage.store().transaction():
+        assert put(storage, b"1")
+        (tmp_path / "cache").rename(tmp_path / "old")
+        time.sleep(0.05)
+        assert put(storage, b"2") and get(storage) == b"2"
+    assert get(storage) is None
+    with kvstore.open(tmp_path / "old" / "x.db") as old:
+        assert old.family("things")["a"] == b"2"
+    storage.close()
+
+
+def test_store_whose_path_cannot_be_looked_up_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Storage(tmp_path / "x.db", "things", {})
+    assert put(storage, b"1")
+    store, real = storage.store(), os.stat
+
+    def refuse(path: Any, *arguments: Any, **options: Any) -> Any:
+        if path == storage.path:
+            raise PermissionError(path)
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    time.sleep(0.05)
+    assert get(storage) == b"1" and storage.store() is store
+    storage.close()
+
+
 #: Errors of calls during which another process removed the directory.
 REMOVED = [
     kvstore.CorruptError("database disk image is malformed"),

@@ -35,6 +35,9 @@ STORAGE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"pat
 
 #: How often a call opens a file again that was deleted, moved or replaced.
 _REOPENS = 10
+#: Seconds for which a call relies on the last check that the path leads to the open file. The library notices by
+#: itself that a file was deleted or renamed, but not that a directory of its path was.
+_CHECK_INTERVAL = 0.01
 #: Seconds between two messages of a storage in the log.
 _LOG_INTERVAL = 60.0
 _log = logging.getLogger("kvstore.contrib")
@@ -57,12 +60,14 @@ _StoreKey = tuple[str, str]
 class _SharedStore:
     """An open store and the storages that use it. The store is closed with the last of them."""
 
-    __slots__ = ("__weakref__", "identity", "storages", "store")
+    __slots__ = ("__weakref__", "checked_until", "identity", "storages", "store")
 
     def __init__(self, store: Store, identity: Optional[tuple[int, int]]) -> None:
         self.store = store
         #: The identity of the file; None for a store that is no file.
         self.identity = identity
+        #: When the path is compared with the identity again, by the monotonic clock.
+        self.checked_until = 0.0
         self.storages: weakref.WeakSet[Storage] = weakref.WeakSet()
 
 
@@ -344,7 +349,14 @@ class Storage:
     def _open(self) -> _InUse:
         in_use = self._in_use
         if in_use is not None and in_use.process == os.getpid() and not in_use.family.closed:
-            return in_use
+            opened, now = in_use.opened, time.monotonic()
+            if now < opened.checked_until:
+                return in_use
+            if self._is_at_path(opened):
+                opened.checked_until = now + _CHECK_INTERVAL
+                return in_use
+            if _in_transaction(opened.store):
+                return in_use  # a transaction must not continue in another file
         with _lock:
             opened, family = self._open_family()
             opened.storages.add(self)
@@ -369,7 +381,7 @@ class Storage:
     def _shared_store(self) -> _SharedStore:
         """Return the open store of the path, and open it if it is not open or no longer that file."""
         opened = _stores.get(self._store_key)
-        if opened is not None and opened.identity != self._identity():
+        if opened is not None and not self._is_at_path(opened):
             self._forget(opened)
             opened = None
         if opened is None or opened.store.closed:
@@ -389,6 +401,18 @@ class Storage:
                 del _stores[self._store_key]
             if not _in_transaction(opened.store):
                 _close_quietly(opened.store)
+
+    def _is_at_path(self, opened: _SharedStore) -> bool:
+        """Return whether the path still leads to the file of an open store. True if that cannot be determined."""
+        if not self._is_file:
+            return True
+        try:
+            found = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return opened.identity is None
+        except OSError:
+            return True
+        return opened.identity == (found.st_dev, found.st_ino)
 
     def _identity(self) -> Optional[tuple[int, int]]:
         """Return the identity of the file that the path names now; None if there is none, or the store is no file."""
