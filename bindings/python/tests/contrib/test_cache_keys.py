@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kvstore
 from kvstore.contrib._names import is_replaced, name_of, prefix_of
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.filterwarnings("ignore:Cache key will cause errors")]
@@ -325,6 +326,41 @@ def test_django_set_many_writes_all_but_large_values(tmp_path: Path, options: di
     assert_only_big_fails(cache.set_many, lambda keys: [cache.get(key) for key in keys])
     assert cache.set_many({"c": BIG, "a": b"1"}) == ["c"] and cache.get_many(["a", "c"]) == {"a": b"1"}
     cache._storage.close()
+
+
+def assert_fails_as_a_whole(cache: Any, set_many: Any, result: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Test a write of 20 keys into a full cache of 30, during which the store becomes busy."""
+    old = {f"old{number}": b"old" for number in range(30)}
+    set_many(old)
+    real, calls = cache._make_room, []
+
+    def busy(family: kvstore.Family) -> None:
+        calls.append(1)
+        if len(calls) == 10:
+            raise kvstore.BusyError("locked")
+        real(family)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "_make_room", busy)
+        assert set_many({f"new{number}": b"new" for number in range(20)}) == result and len(calls) == 10
+    assert [cache.get(key) for key in old] == [b"old"] * 30
+    assert [cache.get(f"new{number}") for number in range(20)] == [None] * 20
+    assert cache.set("another", b"1")
+    assert len(cache._storage.family()) <= 30
+    cache.close()
+
+
+def test_cachelib_set_many_with_threshold_writes_all_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cachelib")
+    from kvstore.contrib.cachelib import KVStoreCache
+
+    cache = KVStoreCache(tmp_path / "c.db", threshold=30)
+    assert_fails_as_a_whole(cache, cache.set_many, [], monkeypatch)
+
+
+def test_django_set_many_with_maximum_writes_all_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = django_cache(tmp_path / "c.db", MAX_ENTRIES=30)
+    assert_fails_as_a_whole(cache, cache.set_many, [f"new{number}" for number in range(20)], monkeypatch)
 
 
 def test_dogpile_set_multi_writes_all_but_large_values(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Must not depend on a framework.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Optional, Union
 
 import kvstore
@@ -37,19 +37,30 @@ def put_many(
     return set()
 
 
-def put_rows(storage: Storage, family: Family, rows: Iterable[Row]) -> set[StoredName]:
-    """Write rows one by one in one transaction. See :func:`put_many`."""
+def put_rows(
+    storage: Storage, family: Family, rows: Iterable[Row], make_room: Optional[Callable[[Family], None]] = None
+) -> set[StoredName]:
+    """Write rows one by one in one transaction. See :func:`put_many`.
+
+    ``make_room`` is called before each row, in the transaction, and keeps the family at a maximum number of keys.
+    """
     rows = list(rows)
     failed: dict[StoredName, kvstore.Error] = {}
 
     def put() -> None:
         failed.clear()
         for name, data, ttl in rows:
+            if make_room is not None:
+                make_room(family)
             error = put_row(family, name, data, ttl)
             if error is not None:
                 failed[name] = error
 
-    in_one_transaction(family._state, put)
+    try:
+        in_one_transaction(family._state, put)
+    except BaseException:
+        storage.add_budget = (0, 0)  # removed keys are there again: count them
+        raise
     for error in failed.values():
         storage.ignore(error)
     return set(failed)

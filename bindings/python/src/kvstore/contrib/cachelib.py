@@ -33,8 +33,7 @@ class KVStoreCache(BaseCache):
     """A cachelib cache that is stored in a family of a file. All threads and processes may use it.
 
     ``add``, ``inc`` and ``dec`` are atomic for all threads and processes, and so are ``set_many``
-    and ``delete_many`` (``set_many`` without a ``threshold``). ``inc`` and ``dec`` keep the TTL of
-    the key.
+    and ``delete_many``. ``inc`` and ``dec`` keep the TTL of the key.
 
     Args:
         path: The file, created with missing directories; ":memory:" for a cache in memory.
@@ -146,9 +145,8 @@ class KVStoreCache(BaseCache):
             elif self.threshold <= 0:
                 failed = put_many(self._storage, family, items, ttl)
             else:
-                for name, data in items.items():
-                    self._make_room(family)
-                    failed |= put_rows(self._storage, family, [(name, data, ttl)])
+                rows = [(name, data, ttl) for name, data in items.items()]
+                failed = put_rows(self._storage, family, rows, self._make_room)
             return [key for key in mapping if self._name(key) not in failed] if failed else list(mapping)
 
         return self._storage.keep(put, items, [])

@@ -37,8 +37,8 @@ The cache also has the methods that django-redis adds to Django's interface: ``k
 REVERSE_KEY_FUNCTION, an option next to KEY_FUNCTION, is the dotted name of a function from a stored key to the
 key of Django; ``keys`` and ``iter_keys`` need it if KEY_FUNCTION does more than add a prefix.
 
-``incr`` and ``decr`` are atomic and keep the TTL of the key. ``add``, and without MAX_ENTRIES the
-methods on many keys, are atomic too. The async methods run in threads. ``close``, which Django
+``incr`` and ``decr`` are atomic and keep the TTL of the key. ``add``, and the methods on many keys,
+are atomic too. The async methods run in threads. ``close``, which Django
 calls after each request, leaves the file open.
 
 The file is created on first use, with missing directories. Invalid values in LOCATION and OPTIONS
@@ -265,9 +265,8 @@ class KVStoreCache(RedisMethods):
             elif self._max_entries is None:
                 failed = put_many(self._storage, family, items, ttl)
             else:
-                for name, value in items.items():
-                    self._make_room(family)
-                    failed |= put_rows(self._storage, family, [(name, value, ttl)])
+                rows = [(name, value, ttl) for name, value in items.items()]
+                failed = put_rows(self._storage, family, rows, self._make_room)
             return [key for name, key in names.items() if name in failed]
 
         return self._storage.keep(put, items, list(data))
