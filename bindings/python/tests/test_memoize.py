@@ -191,6 +191,16 @@ def test_unpicklable_argument_raises_to_caller(db: kvstore.Store) -> None:
     assert len(db) == 0
 
 
+def test_exception_of_signal_handler_during_digest_is_raised(db: kvstore.Store) -> None:
+    class Slow:
+        def __reduce__(self) -> Any:
+            raise TimeoutError("alarm")  # as a signal handler does at any line
+
+    f = kvstore.memoize(db, name="f")(lambda x: 1)
+    with pytest.raises(TimeoutError, match="alarm"):
+        f(Slow())
+
+
 def test_ignored_parameters_do_not_affect_cache_key(db: kvstore.Store) -> None:
     f = kvstore.memoize(db, name="f", ignore=["log"])(lambda x, log=None: x)
     assert f(1, log=object()) == f(1, log=print) == 1

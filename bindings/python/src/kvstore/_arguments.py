@@ -17,6 +17,10 @@ from typing import Any
 #: Types whose values pickle stores as the name by which they are imported.
 _IMPORTED_BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType)
 
+#: The errors of pickle, and of objects that do not support it. Other exceptions, such as those of a signal handler, are
+#: not about the argument.
+_NOT_PICKLED = (TypeError, AttributeError, ValueError, NotImplementedError, pickle.PickleError)
+
 
 def digest(arguments: Mapping[str, Any], typed: bool) -> bytes:
     """Return a digest of 32 bytes of arguments, given by the names of their parameters.
@@ -37,9 +41,7 @@ def digest(arguments: Mapping[str, Any], typed: bool) -> bytes:
                 f"memoize: the argument {name!r} contains itself, so it has no digest: name it in ignore=, or "
                 "pass a value without cycles"
             ) from error
-        except RecursionError:
-            raise
-        except Exception as error:
+        except _NOT_PICKLED as error:
             raise TypeError(
                 f"memoize: the argument {name!r} cannot be pickled ({error}): name it in ignore=, or pass a value "
                 "that can be"
