@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import inspect
 import os
@@ -24,6 +25,69 @@ CLASSES = [
     "NotFoundError", "BusyError", "LockedError", "ReadOnlyError", "CorruptError",
     "AuthError", "FullError", "StoreIOError", "MisuseError",
 ]  # fmt: skip
+
+
+#: Wrong arguments: a call, and the message of its exception.
+WRONG_ARGUMENTS: list[tuple[Callable[[kvstore.Store], object], type[Exception], str]] = [
+    (lambda db: db.get_many(None), TypeError, "keys of get_many() must be an iterable of keys, not NoneType"),
+    (lambda db: db.delete_many(None), TypeError, "keys of delete_many() must be an iterable of keys, not NoneType"),
+    (lambda db: db.pop_many(5), TypeError, "keys of pop_many() must be an iterable of keys, not int: give a list"),
+    (lambda db: db.put_many(None), TypeError, "items must be a mapping or an iterable of (key, value) pairs, not None"),
+    (lambda db: db.put_many(list), TypeError, "items must be a mapping or an iterable of (key, value) pairs, not type"),
+    (lambda db: db.keys(limit=int), TypeError, "limit must be an int or None, not the type int"),
+    (lambda db: db.limit(int), TypeError, "max_bytes must be an int, not the type int"),
+    (lambda db: db.incr("k", int), TypeError, "delta must be an int, not the type int"),
+    (lambda db: db.decr("k", None), TypeError, "delta must be an int, not NoneType"),
+    (lambda db: db.backup("b.db", 5), TypeError, "progress must be a function of two numbers, or None, not int"),
+    (lambda db: db.copy_to(db, 5), TypeError, "progress must be a function of two numbers, or None, not int"),
+    (lambda db: db.backup("\ud800"), ValueError, "path contains surrogates and cannot be encoded: give bytes"),
+    (lambda db: kvstore.open("\ud800"), ValueError, "path contains surrogates and cannot be encoded: give bytes"),
+    (lambda db: kvstore.open(None, cache_size=int), TypeError, "cache_size must be an int, not the type int"),
+    (lambda db: db.family("\ud800"), ValueError, "name contains surrogates and cannot be encoded as UTF-8: leave"),
+    (lambda db: db.drop_family("\ud800"), ValueError, "name contains surrogates and cannot be encoded as UTF-8"),
+    (lambda db: kvstore.recipes.Lock(db, "\ud800", ttl=5), ValueError, "name contains surrogates and"),
+    (lambda db: kvstore.recipes.Queue(db, "q").put("\ud800"), ValueError, "value contains surrogates and cannot be"),
+    (lambda db: kvstore.recipes.Tags(db).put("k", b"v", ["\ud800"]), ValueError, "a tag contains surrogates"),
+    (lambda db: kvstore.recipes.Tags(db).keys("\ud800"), ValueError, "tag contains surrogates and cannot be encoded"),
+    (lambda db: kvstore.memoize(db, name="\ud800")(len), ValueError, "name contains surrogates and cannot be"),
+    (
+        lambda db: kvstore.recipes.RateLimiter(db, "r", 5, 60, algorithm=[]),
+        ValueError,
+        "algorithm must be one of fixed_window, sliding_window, token_bucket, not []",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call, error, message", WRONG_ARGUMENTS)
+def test_message_names_wrong_argument(
+    db: kvstore.Store, call: Callable[[kvstore.Store], object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=f"^{re.escape(message)}") as raised:
+        call(db)
+    assert not isinstance(raised.value, UnicodeError)  # its message contains the argument
+
+
+def test_limit_may_be_any_large_number(db: kvstore.Store) -> None:
+    db["a"] = b"1"
+    assert list(db.keys(limit=1 << 70)) == [b"a"] and list(db.rows(b"x", limit=1 << 70)) == []
+    assert kvstore.recipes.Queue(db, "q").redrive(limit=1 << 70) == 0
+
+
+def test_aio_message_names_wrong_argument(path: Path) -> None:
+    async def main() -> None:
+        async with kvstore.aio.open(path) as db:
+            calls = [
+                (lambda: db.get_many(None), "keys of get_many() must be an iterable of keys, not NoneType"),
+                (lambda: db.delete_many(5), "keys of delete_many() must be an iterable of keys, not int"),
+                (lambda: db.put_many(None), "items must be a mapping or an iterable of (key, value) pairs, not None"),
+                (lambda: db.backup("b.db", 5), "progress must be a function of two numbers, or None, not int"),
+                (lambda: db.copy_to(db, 5), "progress must be a function of two numbers, or None, not int"),
+            ]  # fmt: skip
+            for call, message in calls:
+                with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+                    await call()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("name", CLASSES)

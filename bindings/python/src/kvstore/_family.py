@@ -16,6 +16,7 @@ from kvstore._family_handle import no_such_key, set_public_class
 from kvstore._family_ranges import RangeMethods
 from kvstore._iteration import ITEMS, Range, scan
 from kvstore._native import Data, K, V, check_lengths, ffi, lib, long_value, to_bytes
+from kvstore._options import integer
 from kvstore._pickling import reduce_family
 from kvstore._time import Duration, Moment, ttl_ms
 
@@ -506,7 +507,7 @@ class Family(
         (1, 11, b'11')
         """
         key = to_bytes(key)
-        delta = _int(delta)
+        delta = integer(delta, "delta")
         if not -(1 << 63) <= delta < 1 << 63:
             raise ValueError(f"delta must fit in a signed 64-bit integer, not {delta}")
         expire_ms = self._expire_ms(ttl, expires_at)
@@ -525,7 +526,7 @@ class Family(
 
         See :meth:`incr`.
         """
-        return self.incr(key, -_int(delta), ttl, expires_at)
+        return self.incr(key, -integer(delta, "delta"), ttl, expires_at)
 
     @overload
     def compare_and_swap(
@@ -606,10 +607,3 @@ class Family(
 
 
 set_public_class("Family", RangeMethods, BulkMethods, ExpiryMethods)
-
-
-def _int(delta: Any) -> int:
-    if isinstance(delta, bool) or not hasattr(delta, "__index__"):
-        raise TypeError(f"delta must be an int, not {type(delta).__name__}")
-    number: int = delta.__index__()
-    return number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, Union
 
 from kvstore._batch import Batch
@@ -137,10 +137,13 @@ class BulkMethods(FamilyHandle, Generic[K, V]):
 def _pairs(items: Any) -> Iterable[Any]:
     if isinstance(items, Mapping):
         return items.items()
-    if isinstance(items, (str, bytes)) or not hasattr(items, "__iter__"):
-        raise TypeError(f"items must be a mapping or an iterable of (key, value) pairs, not {type(items).__name__}")
-    found: Iterable[Any] = items
-    return found
+    try:
+        if not isinstance(items, (str, bytes)):
+            found: Iterator[Any] = iter(items)
+            return found
+    except TypeError:
+        pass
+    raise TypeError(f"items must be a mapping or an iterable of (key, value) pairs, not {type(items).__name__}")
 
 
 def _pair(pair: Any, before: Batch) -> Any:
@@ -162,4 +165,9 @@ def key_list(keys: Iterable[Any], what: str) -> list[Any]:
     """
     if isinstance(keys, (str, bytes)):
         raise TypeError(f"keys of {what}() must be an iterable of keys, not one key: give a list")
-    return [key if isinstance(key, (str, bytes)) else to_bytes(key) for key in keys]
+    try:
+        given = iter(keys)
+    except TypeError:
+        kind = type(keys).__name__
+        raise TypeError(f"keys of {what}() must be an iterable of keys, not {kind}: give a list") from None
+    return [key if isinstance(key, (str, bytes)) else to_bytes(key) for key in given]

@@ -12,12 +12,14 @@ iterator at the same moment, the second gets a ValueError, as with a generator.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from itertools import islice
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from kvstore._native import NULL, Data, Rows, ffi, lib, to_bytes
+from kvstore._options import integer
 
 if TYPE_CHECKING:
     from kvstore._connection_pool import Pin
@@ -113,11 +115,10 @@ class Range:
         limit: Optional[int],
     ) -> None:
         if limit is not None:
-            if isinstance(limit, bool) or not hasattr(limit, "__index__"):
-                raise TypeError(f"limit must be an int or None, not {type(limit).__name__}")
-            limit = limit.__index__()
+            limit = integer(limit, "limit", "an int or None")
             if limit < 0:
                 raise ValueError(f"limit must be 0 or more, or None, not {limit}")
+            limit = min(limit, sys.maxsize)  # islice takes no more
         self.start, self.stop = bounds(prefix, start, stop)
         self.reverse = bool(reverse)
         self.limit = limit

@@ -22,6 +22,7 @@ from typing import Any, Callable, NamedTuple, Optional
 from kvstore._arguments import digest as digest_of
 from kvstore._errors import Error, MisuseError
 from kvstore._family import Family
+from kvstore._native import text_bytes
 from kvstore._time import FOREVER, Duration, duration_ms, ttl_ms
 from kvstore._transaction import in_one_transaction
 from kvstore._write_purge import purge_after_write
@@ -123,7 +124,8 @@ class Results:
     def __init__(
         self, function: Any, name: Optional[str], times: Times, typed: bool, ignored: frozenset[str], serializer: Any
     ) -> None:
-        self._prefix = (name if name is not None else f"{function.__module__}.{function.__qualname__}").encode() + b":"
+        own_name = f"{function.__module__}.{function.__qualname__}"
+        self._prefix = text_bytes(own_name if name is None else name, "name") + b":"
         self._signature = inspect.signature(function)
         unknown = ignored - set(self._signature.parameters)
         if unknown:

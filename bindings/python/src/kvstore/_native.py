@@ -120,6 +120,17 @@ _TYPE_HINTS["key of tuple"] = (
 )
 
 
+def text_bytes(text: str, what: str) -> bytes:
+    """Return text that cannot be given as bytes, such as the name of a family, in UTF-8.
+
+    Raises ValueError for str that cannot be encoded as UTF-8.
+    """
+    try:
+        return str.encode(text)
+    except UnicodeEncodeError:  # the original message contains the text
+        raise ValueError(f"{what} contains surrogates and cannot be encoded as UTF-8: leave them out") from None
+
+
 def to_bytes(data: Data, what: str = "key") -> bytes:
     """Return a key or value as bytes. Encodes str as UTF-8, returns bytes unchanged, and copies
     other bytes-like objects.

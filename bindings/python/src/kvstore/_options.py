@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Optional, TypedDict, Union
 
 from kvstore._native import ffi, lib, to_bytes
@@ -123,12 +124,11 @@ def configuration(
         ("purgePerWrite", "purge_per_write", purge_per_write),
         ("mode", "mode", mode),
     ):
-        if not hasattr(value, "__index__"):
-            raise TypeError(f"{name} must be an int, not {type(value).__name__}")
-        if value.__index__() < 0 and name != "mmap_size":
+        number = integer(int(value) if isinstance(value, bool) else value, name)
+        if number < 0 and name != "mmap_size":
             raise ValueError(f"{name} must be 0 or more, not {value}")
         try:
-            setattr(config, field, value.__index__())
+            setattr(config, field, number)
         except OverflowError:
             raise ValueError(f"{name}={value} is out of range") from None
     return config
@@ -143,10 +143,23 @@ def choice(given: str, choices: dict[str, int], what: str) -> int:
     return number
 
 
+def integer(number: Any, what: str, type_name: str = "an int") -> int:
+    """Return an argument as an int. Raise TypeError for another type, also for a bool."""
+    if not isinstance(number, bool):
+        try:
+            return operator.index(number)
+        except TypeError:
+            pass
+    raise TypeError(f"{what} must be {type_name}, not {_described(number)}")
+
+
+def _described(value: Any) -> str:
+    """Describe an argument of a wrong type, without its content."""
+    return f"the type {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
 def count(number: int, what: str) -> int:
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError(f"{what} must be an int, not {type(number).__name__}")
-    number = number.__index__()
+    number = integer(number, what)
     if not 0 <= number < 1 << 63:
         raise ValueError(f"{what} must be between 0 and 2**63 - 1, not {number}")
     return number

@@ -18,9 +18,22 @@ def path_bytes(path: Optional[Path]) -> bytes:
     """
     if path is None:
         return b""
-    name = os.fsencode(path)
+    name = encoded_path(path)
     if not name:
         raise ValueError("path is empty: give a file name, or None or ':memory:' for a store in memory")
+    return name
+
+
+def encoded_path(path: Path) -> bytes:
+    """Return a path as bytes.
+
+    Raises:
+        ValueError: For a path with a NUL, or with surrogates that are not those of a file name.
+    """
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise ValueError("path contains surrogates and cannot be encoded: give bytes, or a path without them") from None
     if b"\0" in name:
         raise ValueError("path contains a NUL character: give a path without one")
     return name

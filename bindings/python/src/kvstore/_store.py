@@ -16,7 +16,7 @@ from kvstore._family import Family
 from kvstore._family_codec import CodedFamily
 from kvstore._family_expiry import default_ttl_ms
 from kvstore._family_handle import family_pointer, own_family, set_public_class
-from kvstore._native import NULL, K, V, ffi, lib
+from kvstore._native import NULL, K, V, ffi, lib, text_bytes
 from kvstore._options import Settings, configuration, encryption_of
 from kvstore._path import Path, path_bytes, redacted
 from kvstore._pickling import reduce_store
@@ -389,7 +389,7 @@ class CodedStore(CodedFamily[K, V], Store[K, V]):
 def _name(name: str) -> bytes:
     if not isinstance(name, str):
         raise TypeError(f"name must be str, not {type(name).__name__}")
-    encoded = name.encode()
+    encoded = text_bytes(name, "name")
     if b"\0" in encoded:
         raise ValueError("name contains a NUL character: give a family name without one")
     return encoded

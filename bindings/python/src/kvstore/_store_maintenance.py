@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple, Optional
 from kvstore._family_handle import FamilyHandle
 from kvstore._native import NULL, ffi, lib
 from kvstore._options import choice, count
-from kvstore._path import Path
+from kvstore._path import Path, encoded_path
 
 #: Called with the remaining (backup) or finished (copy) amount, and the total.
 Progress = Callable[[int, int], Any]
@@ -128,9 +128,8 @@ class MaintenanceMethods(FamilyHandle):
             StoreIOError: If the file cannot be created or written.
             FullError: If the disk is full.
         """
-        name = os.fsencode(path)
-        if b"\0" in name:
-            raise ValueError("path contains a NUL character: give a path without one")
+        name = encoded_path(path)
+        check_progress(progress)
         state = self._state
         kv = state.handle()
         if progress is None:
@@ -165,6 +164,7 @@ class MaintenanceMethods(FamilyHandle):
         """
         if not isinstance(other, MaintenanceMethods):
             raise TypeError(f"other must be a kvstore.Store, not {type(other).__name__}")
+        check_progress(progress)
         state = self._state
         kv, to = state.handle(), other._state.handle()
         if progress is None:
@@ -304,6 +304,12 @@ class MaintenanceMethods(FamilyHandle):
         Does not end an open transaction.
         """
         self._state.check(lib.kvstore_sync(self._state.handle()))
+
+
+def check_progress(progress: Optional[Progress]) -> None:
+    """Raise TypeError for a progress argument that is not a function."""
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be a function of two numbers, or None, not {type(progress).__name__}")
 
 
 class _ProgressCall:

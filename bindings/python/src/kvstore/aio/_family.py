@@ -125,7 +125,7 @@ class Family(Generic[K, V]):
         if parameter == "keys":
             return _key_list(argument)
         if parameter == "items":
-            return argument if isinstance(argument, (str, bytes)) else self._pairs(argument)
+            return self._pairs(argument) if _is_iterable(argument) else argument
         return argument if parameter == "default" else frozen(argument)
 
     def _pairs(self, items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]]) -> list[Any]:
@@ -572,12 +572,23 @@ class FamilyJobs:
 def _key_list(keys: Iterable[Any]) -> Any:
     """Return a copy of an iterable of keys as a list.
 
-    A single str or bytes is returned unchanged, and rejected by the store.
+    A single str or bytes, and what is not iterable, is returned unchanged, and rejected by the store.
     """
-    if isinstance(keys, (str, bytes)):
+    if not _is_iterable(keys):
         return keys
     copied = list(keys)
     return [frozen(key) for key in copied] if _has_buffers(copied) else copied
+
+
+def _is_iterable(argument: Any) -> bool:
+    """Return whether an argument is iterable, and no single str or bytes."""
+    if isinstance(argument, (str, bytes)):
+        return False
+    try:
+        iter(argument)
+    except TypeError:
+        return False
+    return True
 
 
 def _has_buffers(values: Iterable[Any]) -> bool:

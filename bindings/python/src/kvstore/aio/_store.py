@@ -19,7 +19,8 @@ import kvstore
 from kvstore import BusyError, Error, InvalidError, MisuseError
 from kvstore._native import K, V
 from kvstore._options import Settings
-from kvstore._path import Path, absolute, is_remote, path_bytes, redacted
+from kvstore._path import Path, absolute, encoded_path, is_remote, path_bytes, redacted
+from kvstore._store_maintenance import check_progress
 from kvstore._time import ClockFunction, duration_ms
 from kvstore.aio._family import A, Families, T, reads, writes
 from kvstore.aio._transaction import Transaction, wait_to_end
@@ -331,7 +332,8 @@ class Store(Families[K, V]):
         ``progress`` is called in a worker thread. A cancelled backup stops at its next step and
         leaves no file, even if the file was complete already.
         """
-        name = absolute(os.fsencode(path))
+        name = absolute(encoded_path(path))
+        check_progress(progress)
         stopped: list[bool] = []
 
         def step(remaining: int, total: int) -> None:
@@ -360,6 +362,7 @@ class Store(Families[K, V]):
         """
         if not isinstance(other, Store):
             raise TypeError(f"other must be a kvstore.aio.Store, not {type(other).__name__}")
+        check_progress(progress)
         task = asyncio.current_task()
         pools = [self._current_workers().pool(False), other._current_workers().pool(True)]
         if any(pool.transactions_of(task) >= pool.max_workers for pool in pools):

@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional, TypeVar, Union
 
 from kvstore import FOREVER, Error, Family, Store, Transaction
 from kvstore._codec import coding
+from kvstore._native import to_bytes
 from kvstore._time import Duration, duration_ms, rounded_ms
 from kvstore._transaction import in_one_transaction
 from kvstore._wait_queue import WaitQueue
@@ -73,7 +74,7 @@ def wrote(store: Store[Any, Any]) -> None:
 def to_name(name: Name, what: str) -> bytes:
     """Return the name of a recipe's object as bytes. An empty name is rejected."""
     if isinstance(name, str):
-        name = name.encode()
+        name = to_bytes(name, what)
     elif not isinstance(name, bytes):
         raise TypeError(f"{what} must be str or bytes, not {type(name).__name__}")
     if not name:

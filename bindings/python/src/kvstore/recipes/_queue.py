@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, Optional, TypeVar, Union, cast, overload
 
 from kvstore import FOREVER, BusyError, Error, LockedError, Store
+from kvstore._native import to_bytes
 from kvstore._time import Duration, duration_ms
 from kvstore.recipes._base import (
     OF_STORE, Backoff, Name, NotOwnedError, atomic, codec_of, family_of, finite_ttl, in_transaction, now_ms,
@@ -277,7 +278,7 @@ class Queue(Generic[T]):
         if self._codec is not None:
             value = self._codec.dumps(value)
         if isinstance(value, str):
-            return value.encode()
+            return to_bytes(value, "value")
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise TypeError(
                 f"value must be str or bytes-like, not {type(value).__name__}: give the queue or its store "

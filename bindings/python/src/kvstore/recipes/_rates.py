@@ -184,7 +184,7 @@ class RateLimiter:
         burst: Optional[int] = None,
         family: str = _FAMILY,
     ) -> None:
-        if algorithm not in _ALGORITHMS:
+        if not isinstance(algorithm, str) or algorithm not in _ALGORITHMS:
             raise ValueError(f"algorithm must be one of {', '.join(_ALGORITHMS)}, not {algorithm!r}")
         if burst is not None and algorithm != "token_bucket":
             raise ValueError("burst= needs algorithm='token_bucket': leave it out for a window")

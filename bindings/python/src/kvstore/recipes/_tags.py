@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Optional
 
 from kvstore import FOREVER, Family, Store, row_key
+from kvstore._native import text_bytes
 from kvstore._time import Duration, Moment
 from kvstore.recipes._base import Name, atomic, family_of, reading, to_name, wrote
 
@@ -151,7 +152,7 @@ class Tags:
     # The index
 
     def _tag_part(self, tag: str) -> bytes:
-        return b"t" + self._scope + tag.encode()
+        return b"t" + self._scope + text_bytes(tag, "tag")
 
     def _record(self, key: bytes) -> bytes:
         return row_key(b"k" + self._scope, key)
@@ -218,6 +219,7 @@ def _tags(tags: Iterable[str]) -> frozenset[str]:
             raise TypeError(f"each tag must be str, not {type(tag).__name__}")
         if not tag:
             raise ValueError("a tag is empty: give at least one character")
+        text_bytes(tag, "a tag")
     return wanted
 
 
