@@ -574,6 +574,17 @@ def test_concurrent_threads_get_each_message_once(store: kvstore.Store) -> None:
     assert jobs.sizes() == QueueSizes(0, 0, 0, 0)
 
 
+@pytest.mark.parametrize("block", [5, 0.5, None, "no"])
+def test_get_rejects_wait_in_place_of_block(db: kvstore.Store, block: Any) -> None:
+    jobs = Queue(db, "jobs")
+    jobs.put("x")
+    with pytest.raises(TypeError, match="block must be True or False, not .*: give the longest wait as timeout="):
+        jobs.get(block)
+    assert jobs.get(1).value == b"x"  # equal to True, as in queue.Queue
+    with pytest.raises(queue.Empty):
+        jobs.get(0)
+
+
 WORKER = """
 import queue, random, sys, time, kvstore
 from kvstore.recipes import NotOwnedError, Queue

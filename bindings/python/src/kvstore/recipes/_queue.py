@@ -310,6 +310,8 @@ class Queue(Generic[T]):
             transaction, which an exception may roll back, ``get`` returns the next message that can
             be decoded, and raises only if there is none.
         """
+        if block not in (True, False):  # as in get(5), which would wait without limit
+            raise TypeError(f"block must be True or False, not {block!r}: give the longest wait as timeout=")
         backoff = Backoff(timeout)
         visible = self._visible_ms(visibility)
         asked = False
