@@ -621,6 +621,25 @@ def test_clear_spares_store_that_other_process_made(
     sessions.close()
 
 
+def test_new_side_files_stay_when_store_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.db"
+    for suffix in ("", "-wal", "-journal"):
+        (tmp_path / f"x.db{suffix}").write_bytes(b"old")
+    real = os.replace
+
+    def replace(source: str, target: str) -> None:
+        real(source, target)
+        if source == str(path):  # another process creates a store at this moment
+            time.sleep(0.05)  # the times of files have steps of several milliseconds
+            (tmp_path / "x.db-wal").write_bytes(b"new")
+
+    monkeypatch.setattr(os, "replace", replace)
+    Storage(path, "things", {})._move_aside(kvstore.CorruptError("damaged"))
+    assert (tmp_path / "x.db-wal").read_bytes() == b"new" and not (tmp_path / "x.db-journal").exists()
+    (aside,) = tmp_path.glob("x.db.damaged-*-journal")
+    assert aside.read_bytes() == b"old" and not list(tmp_path.glob("x.db.damaged-*-wal"))
+
+
 def test_threads_that_clear_damaged_store_lose_nothing(tmp_path: Path) -> None:
     for round in range(15):
         path = tmp_path / f"{round}.db"
