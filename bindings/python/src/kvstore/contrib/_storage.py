@@ -480,7 +480,7 @@ def _version_of(path: str) -> Optional[tuple[int, ...]]:
         return None
     if path.endswith("-shm"):  # it is written to by readers, and not replaced while another process has it open
         return found.st_dev, found.st_ino
-    return found.st_dev, found.st_ino, found.st_ctime_ns
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _reserve_name(path: str) -> str:
