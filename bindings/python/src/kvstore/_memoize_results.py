@@ -124,8 +124,9 @@ class Results:
     def __init__(
         self, function: Any, name: Optional[str], times: Times, typed: bool, ignored: frozenset[str], serializer: Any
     ) -> None:
-        own_name = f"{function.__module__}.{function.__qualname__}"
-        self._prefix = text_bytes(own_name if name is None else name, "name") + b":"
+        if name is None:
+            name = f"{function.__module__}.{function.__qualname__}"
+        self._prefix = text_bytes(name, "name") + b":"
         self._signature = inspect.signature(function)
         unknown = ignored - set(self._signature.parameters)
         if unknown:
