@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ffi};
 
+use super::engine::btree::greatest_root;
 use super::error::{is_missing_table, translate};
 use super::os;
 use super::pragmas::page_size;
@@ -222,6 +223,9 @@ fn pages_of_no_use(conn: &Connection) -> Result<Option<String>> {
         let lines: Vec<&str> = free.lines().filter(|line| !line.starts_with("***")).collect();
         return Ok(Some(format!("SQLite's integrity check: {}", lines.join("; "))));
     }
+    if let Some(text) = wrong_greatest_root(conn)? {
+        return Ok(Some(text));
+    }
     let in_tables: f64 = match conn.prepare("SELECT total(pageno) FROM dbstat('main', 1)") {
         Err(e) if is_missing_table(&e) => return Ok(None),
         prepared => prepared.and_then(|mut s| s.query_row([], |row| row.get(0))).map_err(translate)?,
@@ -234,6 +238,16 @@ fn pages_of_no_use(conn: &Connection) -> Result<Option<String>> {
         1.. => Some(format!("pages in no use, neither free nor of a table: {unused}")),
         _ => Some(format!("pages in use twice: {}", -unused)),
     })
+}
+
+/// Compares the number of the greatest root page in the header of the file with the list of tables.
+/// Returns a description of the difference; `None` if there is none, or no pointer map. SQLite needs
+/// the number when it creates or drops a table.
+fn wrong_greatest_root(conn: &Connection) -> Result<Option<String>> {
+    let stored = i64::from(greatest_root(conn).unwrap_or(0));
+    let greatest = number(conn, "SELECT coalesce(max(rootpage), 1) FROM sqlite_schema")?;
+    Ok((stored != 0 && stored != greatest)
+        .then(|| format!("the header names the root page {stored} as the greatest, instead of {greatest}")))
 }
 
 /// Returns the number of pointer map pages and lock pages of the file. These pages are neither free

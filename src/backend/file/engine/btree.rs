@@ -44,6 +44,7 @@ use root_cache::Roots;
 use scan::{Look, PageWalk, Walked};
 pub(in crate::backend) use snapshot_cache::Keep;
 use tree::Order;
+pub(in crate::backend::file) use tree::greatest_root;
 
 use super::interface::{Engine, dangling, wrong_type};
 use super::row::{Head, LargeValues, Row, RowView, Step, TimeIndex};

@@ -102,6 +102,24 @@ struct Probe {
     record: NonNull<raw::UnpackedRecord>,
 }
 
+/// Returns the number of the greatest root page according to the header of the file; 0 if the file
+/// has no pointer map. Returns `None` if the connection has no transaction open.
+pub(in crate::backend::file) fn greatest_root(conn: &Connection) -> Option<u32> {
+    // SAFETY: the connection is open. The handle is only passed to SQLite, and not closed.
+    let db = unsafe { conn.handle() };
+    // SAFETY: the connection is open, the name a C string.
+    if unsafe { ffi::sqlite3_txn_state(db, c"main".as_ptr()) } < ffi::SQLITE_TXN_READ {
+        return None;
+    }
+    // SAFETY: the connection is open, the name a C string.
+    let btree = NonNull::new(unsafe { raw::sqlite3DbNameToBtree(db, c"main".as_ptr()) })?;
+    let mut value = 0;
+    // SAFETY: the tree of an open connection, which is in a transaction, and a valid place for the
+    // result.
+    unsafe { raw::sqlite3BtreeGetMeta(btree.as_ptr(), raw::BTREE_LARGEST_ROOT_PAGE, &raw mut value) };
+    Some(value)
+}
+
 impl Tree {
     pub(super) fn of(conn: &Connection) -> Result<Tree> {
         // SAFETY: the handle is only passed to SQLite, and not closed.
