@@ -125,7 +125,8 @@ fn close_of_deleted_store_waits_for_no_other_process() {
     holder.expect("ready");
     holder.go_on();
     holder.expect("holding"); // from now on it is idle
-    let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(20)));
+    let config = Config::new().busy_timeout(Duration::from_secs(20));
+    let store = Store::open_with(scratch.path(), &config).unwrap(); // not encrypted, as the holder's
     store.put("b", "1").unwrap();
     fs::remove_dir_all(scratch.path().parent().unwrap()).unwrap();
     assert_moved_or_deleted(Err::<(), _>(write_fails_soon(&store)));
