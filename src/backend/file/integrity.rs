@@ -206,15 +206,16 @@ fn report_sqlite(conn: &Connection, most: u32, report: &mut dyn Report) -> Check
     Ok(())
 }
 
-/// Checks the list of free pages, and looks for pages that are neither free nor part of a table.
-/// Returns a description of the problem; `None` if there is none.
+/// Checks the list of free pages and the number of the greatest root page in the header, and looks
+/// for pages that are neither free nor part of a table. Returns a description of the first problem;
+/// `None` if there is none.
 ///
 /// SQLite's own check includes this, unless the first entry of its schema in memory is a view. A
 /// view has the root page 0, and a 0 in the first place means that only some tables are checked
 /// (`sqlite3BtreeIntegrityCheck`). The view of a family often is the first entry.
 ///
 /// Call this after SQLite's own check has found nothing, so that no page is in two tables. If
-/// SQLite has no table `dbstat`, only the list of free pages is checked.
+/// SQLite has no table `dbstat`, pages of no use are not looked for.
 fn pages_of_no_use(conn: &Connection) -> Result<Option<String>> {
     // A check of `sqlite_schema` alone includes the list of free pages.
     let free: String =
