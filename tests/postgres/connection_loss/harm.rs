@@ -52,17 +52,10 @@ impl HarmOnce {
         *self.0.lock().unwrap() = (Some(rule), 0);
     }
 
-    /// Removes the rule. Returns whether the fault has happened.
+    /// Removes the rule. Returns whether the fault has happened. Waits for the end of a fault that
+    /// is happening: a call can return while the proxy still ends the backend.
     pub fn lift(&self) -> bool {
         self.0.lock().unwrap().0.take().is_none()
-    }
-
-    /// Takes the rule if it applies to this message.
-    fn take(&self, way: Way) -> Option<Rule> {
-        let (rule, seen) = &mut *self.0.lock().unwrap();
-        let number = rule.filter(|rule| rule.way == way)?.number;
-        *seen += 1;
-        if *seen > number { rule.take() } else { None }
     }
 }
 
@@ -74,7 +67,15 @@ impl Rules for HarmOnce {
         if way == Way::ToClient && message[0] == b'K' {
             backend.store(u32::from_be_bytes(message[5..9].try_into().unwrap()), Ordering::SeqCst);
         }
-        let Some(Rule { harm, tells_server, .. }) = self.take(way) else { return Action::Forward };
+        // Locked until the fault has happened, for which `lift` waits.
+        let (rule, seen) = &mut *self.0.lock().unwrap();
+        let Some(number) = rule.filter(|rule| rule.way == way).map(|rule| rule.number) else {
+            return Action::Forward;
+        };
+        *seen += 1;
+        let Some(Rule { harm, tells_server, .. }) = rule.take_if(|_| *seen > number) else {
+            return Action::Forward;
+        };
         let close = |after| Action::Close { after, tells_server };
         match harm {
             Harm::Before => close(0),
