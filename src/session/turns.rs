@@ -88,8 +88,13 @@ impl Session {
             waited_for: &|| self.is_waited_for() || self.is_closed(),
         };
         self.pause_before_step(limits.in_time);
+        self.removal_turn(|db| step(db, &limits))
+    }
+
+    /// Runs one step of a removal without a pause before it.
+    pub(crate) fn removal_turn(&self, step: impl FnOnce(&mut Db) -> Result<Removals>) -> Result<Removals> {
         let began = Instant::now();
-        let removals = self.write(|db| step(db, &limits))?;
+        let removals = self.write(step)?;
         self.end_turn(began, removals.others_wait);
         Ok(removals)
     }
@@ -123,7 +128,7 @@ impl Session {
     }
 
     /// Notes the end of a transaction that began at `began`, and whether a writer waited for it.
-    pub(crate) fn end_turn(&self, began: Instant, waited_for: bool) {
+    fn end_turn(&self, began: Instant, waited_for: bool) {
         let ended = Instant::now();
         let took = ended.saturating_duration_since(began);
         let mut last = self.last_turn();

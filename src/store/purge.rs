@@ -126,9 +126,7 @@ impl Store {
         };
         let max = usize::try_from(max).unwrap_or(usize::MAX);
         let limits = StepLimits { max, has_time_limit: false, in_time: &|| true, waited_for };
-        let began = Instant::now();
-        let removed = session.write(|db| db.purge_due(due, now_ms, &mut found.list, &limits))?;
-        session.end_turn(began, removed.others_wait);
+        let removed = session.removal_turn(|db| db.purge_due(due, now_ms, &mut found.list, &limits))?;
         session.counters.ttl_purged.add(removed.counted);
         Ok(CleanerStep { deleted: removed.counted, looked_at, known, done: false })
     }
