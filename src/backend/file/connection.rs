@@ -201,17 +201,19 @@ impl Db {
     /// removal.
     ///
     /// If the file was moved, SQLite does not checkpoint the WAL at the close. So this runs a
-    /// checkpoint, after which the file has all commits, wherever it is now. If the file was
-    /// deleted, nobody can read it afterwards, and the checkpoint could wait for other connections.
+    /// checkpoint, after which the file has all commits, wherever it is now. It also empties the
+    /// WAL, which SQLite would otherwise read into another database that has replaced this one. If
+    /// the file was deleted, that is its only purpose, and it does not wait for other connections.
     pub(crate) fn before_close(&mut self) {
         self.remove_pending_before_close();
         self.keep_wal_if_nearly_full();
         if self.read_only || self.watched.as_ref().is_none_or(|watched| watched.place.is_kept()) {
             return;
         }
-        if os::has_moved(&self.conn) && !self.is_deleted() {
+        if os::has_moved(&self.conn) {
+            let wait = if self.is_deleted() { Duration::ZERO } else { self.busy_timeout };
             let _ = self.rollback(); // fails if there is nothing to roll back
-            let _ = self.checkpoint(CheckpointMode::Truncate); // a failure leaves the WAL unchanged
+            let _ = self.checkpoint_within(CheckpointMode::Truncate, wait); // a failure leaves the WAL unchanged
         }
     }
 

@@ -138,6 +138,21 @@ fn close_of_deleted_store_waits_for_no_other_process() {
     holder.finish();
 }
 
+/// SQLite reads a WAL at the path whichever database it belongs to. So a handle whose file was
+/// replaced must not leave its commits there.
+#[test]
+fn close_of_replaced_store_leaves_none_of_its_commits_to_the_new_store() {
+    let (scratch, other) = (Scratch::new(), Scratch::new());
+    let store = scratch.open();
+    store.put("a", "old").unwrap();
+    other.open().close().unwrap();
+    fs::rename(other.path(), scratch.path()).unwrap();
+    store.close().unwrap();
+    let store = scratch.open();
+    assert_eq!(store.get("a").unwrap(), None);
+    store.close().unwrap();
+}
+
 /// Once a missing file is noticed, every later call reports it, whatever calls follow at whatever
 /// time.
 #[test]
