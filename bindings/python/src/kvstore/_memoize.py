@@ -20,7 +20,7 @@ from kvstore._data_codec import DATA
 from kvstore._errors import Error
 from kvstore._family import Family
 from kvstore._memoize_results import FIRST_WAIT, LONGEST_WAIT, CacheInfo, Results, Times
-from kvstore._native import leave
+from kvstore._native import WithBlock
 from kvstore._time import Duration
 from kvstore._wait_queue import WaitQueue
 
@@ -217,7 +217,7 @@ def _is_async(function: Any) -> bool:
 def _memoized(function: Any, results: Results, store: Family[Any, Any]) -> tuple[Any, Any, Any]:
     """Return the functions that replace a function, its ``cache_clear`` and its ``cache_info``."""
 
-    class Leased:
+    class Leased(WithBlock):
         """A ``with`` block that holds the lease to compute a result, and releases it at the end."""
 
         def __init__(self, arguments: bytes, token: bytes) -> None:
@@ -241,13 +241,6 @@ def _memoized(function: Any, results: Results, store: Family[Any, Any]) -> tuple
             if self.taken:
                 self.mine.add((id(results), self.arguments))
             return self.taken
-
-        if TYPE_CHECKING:
-
-            def __exit__(self, kind: Any, error: Any, traceback: Any) -> None: ...
-
-        else:
-            __exit__ = leave
 
         def _ending(self) -> None:
             """Return None: nothing must be known in advance to leave the block."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Union
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 import kvstore._kvstore as _kvstore
 from kvstore._errors import exception_for, last_failure
@@ -36,8 +37,7 @@ else:  # types that exist in every supported Python, for tools that read annotat
 
 __all__ = [
     "ENCRYPTION_AVAILABLE", "MAX_LENGTH", "NULL", "REMOTE_AVAILABLE", "Data", "Handles", "K", "Rows", "V", "WaitFlag",
-    "check", "check_lengths", "copy_and_free", "ffi", "leave", "lib", "long_value", "surely",
-    "to_bytes",
+    "WithBlock", "check", "check_lengths", "copy_and_free", "ffi", "lib", "long_value", "surely", "to_bytes",
 ]  # fmt: skip
 
 lib: Any = CooperativeLibrary(_lib, ffi) if is_patched() else _lib
@@ -67,12 +67,30 @@ Handles: Any = _kvstore.Handles
 #: ``long_value(cf, key, length)`` of values.c: read a value into a new bytes object. ``cf`` is the
 #: address of the handle. Returns the result code instead if the read fails.
 long_value: Any = _kvstore.long_value
-#: The ``__exit__`` of blocks.c, for classes with ``_ending``, ``_leave`` and ``_abandon``.
-leave: Any = _kvstore.leave
 #: ``surely(function, *args)``: call a function, and again after a KeyboardInterrupt, until it
 #: completes. It must be the first statement of an ``except`` block: no interrupt can be raised
 #: before it.
 surely: Any = _kvstore.surely
+
+
+class WithBlock:
+    """Base of the classes whose ``with`` blocks end in C (see blocks.c). They define ``_ending``,
+    ``_leave`` and ``_abandon``.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: Optional[type[BaseException]],
+            error: Optional[BaseException],
+            traceback: Optional[TracebackType],
+        ) -> None: ...
+
+    else:
+        __exit__ = _kvstore.leave
 
 
 class WaitFlag:

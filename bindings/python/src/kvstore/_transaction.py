@@ -7,11 +7,11 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
+from typing import Any, Callable, Optional, TypeVar
 
 from kvstore._connection_pool import Pin, current_task
 from kvstore._errors import Error, LockedError, MisuseError
-from kvstore._native import leave, lib, surely
+from kvstore._native import WithBlock, lib, surely
 from kvstore._store_state import StoreState
 
 #: Interval in seconds at which a waiting thread checks whether the transaction before it was
@@ -26,7 +26,7 @@ _LEAST_TIME = 0.1
 R = TypeVar("R")
 
 
-class Transaction:
+class Transaction(WithBlock):
     """A ``with`` block that commits all writes of this thread on a store together.
 
     Reads in the block see those writes.
@@ -120,18 +120,6 @@ class Transaction:
         if rc == lib.KVSTORE_BUSY and state.pool.roll_back_abandoned():  # left behind in another thread by an interrupt
             rc = lib.kvstore_begin(state.handle(), write)
         state.check(rc)
-
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self,
-            kind: Optional[type[BaseException]],
-            error: Optional[BaseException],
-            traceback: Optional[TracebackType],
-        ) -> None: ...
-
-    else:
-        __exit__ = leave
 
     def _ending(self) -> bool:
         """Return True, which tells :meth:`_abandon` that the block has been left."""

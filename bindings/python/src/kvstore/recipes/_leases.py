@@ -16,10 +16,10 @@ import uuid
 import weakref
 from contextlib import ContextDecorator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional, TypeVar
+from typing import Any, Optional, TypeVar
 
 from kvstore import FOREVER, BusyError, Error, LockedError, Store, StoreIOError
-from kvstore._native import leave, surely
+from kvstore._native import WithBlock, surely
 from kvstore._time import Duration
 from kvstore._transaction import in_one_transaction
 from kvstore.recipes._base import (
@@ -70,7 +70,7 @@ class _LeasesOfThread(threading.local, _Leases):
     pass
 
 
-class LeaseHolder(ContextDecorator):
+class LeaseHolder(WithBlock, ContextDecorator):
     """Base class of Lock, RLock and Semaphore."""
 
     _reentrant = False
@@ -366,18 +366,6 @@ class LeaseHolder(ContextDecorator):
             surely(self._give_up, got)
             raise
         return self
-
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self,
-            kind: Optional[type[BaseException]],
-            error: Optional[BaseException],
-            traceback: Optional[TracebackType],
-        ) -> None: ...
-
-    else:
-        __exit__ = leave
 
     def _ending(self) -> Optional[Step]:
         """Return the lease that the end of the ``with`` block releases, and its depth afterwards.

@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, ContextDecorator
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
 import kvstore
-from kvstore._native import leave, surely
+from kvstore._native import WithBlock, surely
 from kvstore._transaction import Transaction, in_one_transaction
 from kvstore.contrib._storage import Storage
 from kvstore.contrib._timeouts import LONGEST
@@ -539,7 +539,7 @@ def _has_argument(disk: type[Disk], name: str) -> bool:
     return False
 
 
-class _Block(ContextDecorator, AbstractContextManager[None]):
+class _Block(WithBlock, ContextDecorator, AbstractContextManager[None]):
     """The block of :meth:`CacheBase.transact`. A KeyboardInterrupt at any moment ends it completely."""
 
     def __init__(self, cache: CacheBase, retry: bool) -> None:
@@ -575,18 +575,6 @@ class _Block(ContextDecorator, AbstractContextManager[None]):
     def _begin(self) -> None:
         self._transaction = self._cache._transaction()
         self._transaction.__enter__()
-
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self,
-            kind: Optional[type[BaseException]],
-            error: Optional[BaseException],
-            traceback: Optional[TracebackType],
-        ) -> None: ...
-
-    else:
-        __exit__ = leave
 
     def _ending(self) -> bool:
         return True

@@ -7,11 +7,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import kvstore
-from kvstore._native import leave, surely
+from kvstore._native import WithBlock, surely
 
 #: Interval in seconds at which a waiting thread checks whether the block before it was forgotten.
 _PATIENCE = 0.5
@@ -54,7 +53,7 @@ class Locks:
         return Writing(self, timeout)
 
 
-class Writing:
+class Writing(WithBlock):
     """The block of :meth:`Locks.writing`. Blocks may be nested: the outermost holds the lock.
 
     A KeyboardInterrupt at any moment leaves the lock free: see Transaction, which works alike.
@@ -95,18 +94,6 @@ class Writing:
                 locks.holder, locks.writers = None, threading.RLock()
             lock = self._lock = locks.writers
         locks.holder = weakref.ref(self)
-
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self,
-            kind: Optional[type[BaseException]],
-            error: Optional[BaseException],
-            traceback: Optional[TracebackType],
-        ) -> None: ...
-
-    else:
-        __exit__ = leave
 
     def _ending(self) -> bool:
         return True
