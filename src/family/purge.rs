@@ -20,7 +20,7 @@ impl Family {
     /// Removes all expired keys of this family. Returns their number.
     ///
     /// The cost depends on the number of expired keys, not on the size of the family. The work is
-    /// done in transactions of at most 1024 keys, or in the open transaction. A transaction ends
+    /// done in transactions of at most 4096 keys, or in the open transaction. A transaction ends
     /// early when another handle or thread waits to write. Keys that a `get`,
     /// `exists` or `ttl` of this handle found expired before are removed but not counted. On a
     /// server, keys that other clients are removing or writing are skipped.
@@ -67,10 +67,11 @@ impl Family {
 
     fn purge(&self, last_ms: i64, max_keys: u64) -> Result<PurgeStep> {
         let session = self.session();
-        let now_ms = session.clock.now_ms();
+        let mut now_ms = session.clock.now_ms();
         let (mut deleted, mut left_to_others) = (0, false);
         let mut list = RemovalList::default();
         loop {
+            now_ms = now_ms.min(session.clock.now_ms()); // it may have been set back meanwhile
             // This read needs no lock on the file if nothing has expired.
             let more =
                 !list.is_empty() || session.with(|db| db.has_expired(self.tables(), last_ms, now_ms))?;

@@ -25,7 +25,8 @@ use crate::{Error, Family};
 /// If nothing has expired, no family is examined, however many there are, unless another connection
 /// has committed since this handle examined them last. The time limit may end that examination:
 /// then `*pMore` is 1, and the next call continues with the remaining families. With a time limit,
-/// a checkpoint that becomes due is left to the next write.
+/// a checkpoint that becomes due is left to the next write. A wait for a lock of another handle is
+/// limited by `busyTimeout`, not by `max_ms`.
 ///
 /// Errors: KVSTORE_ERROR (`kv` is NULL, or a limit is negative), or a write code (KVSTORE_BUSY,
 /// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,

@@ -250,11 +250,11 @@ fn c_remaining(ttl: Ttl) -> i64 {
 /// @param pnDeleted Receives the number of keys removed, without those that a get, exists or ttl
 ///   call of this handle found expired before. May be NULL.
 ///
-/// The keys are removed in transactions of at most `walPages` keys, at least 256 and at most 1024
+/// The keys are removed in transactions of at most `walPages` keys, at least 256 and at most 4096
 /// (256 with KVSTORE_SMALL). A transaction ends earlier after about 50 ms, and after 2 ms if another
 /// handle or thread waits to write; the purge then pauses for up to 10 ms. Inside a transaction, all
 /// keys are removed in that one. After a failure, keys that earlier transactions removed stay
-/// removed. The list of keys to remove needs up to 8 MiB of memory (512 KiB with KVSTORE_SMALL).
+/// removed. The list of keys to remove needs up to 20 MiB of memory (512 KiB with KVSTORE_SMALL).
 ///
 /// Errors: KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,

@@ -64,14 +64,15 @@ impl Store {
     /// connection has committed since this handle examined them last. `max_time` can end that
     /// examination, some milliseconds late: then [`more`](PurgeStep::more) is `true`, and the next
     /// step begins with the remaining families. With a `max_time`, a checkpoint that becomes due is
-    /// left to the next write. On a server, keys that other clients are removing or writing are
+    /// left to the next write. A wait for a lock of another handle is limited by the busy timeout, not
+    /// by `max_time`. On a server, keys that other clients are removing or writing are
     /// skipped.
     ///
     /// # Errors
     /// A [write error](crate#errors). Keys that earlier transactions removed stay removed.
     pub fn purge_step(&self, max_keys: Option<u64>, max_time: Option<Duration>) -> Result<PurgeStep> {
         let (started, session) = (Instant::now(), self.session());
-        let now_ms = session.clock.now_ms();
+        let mut now_ms = session.clock.now_ms();
         let within = |more: Duration| max_time.is_none_or(|max| started.elapsed() < max.saturating_add(more));
         let in_time = || within(Duration::ZERO);
         let mut deleted = 0;
@@ -89,6 +90,7 @@ impl Store {
             if due.families.is_empty() || left == 0 || others_have_it || !(begins || in_time()) {
                 return Ok(PurgeStep { deleted, more });
             }
+            now_ms = now_ms.min(session.clock.now_ms()); // it may have been set back meanwhile
             let time_limit = max_time.map(|_| &in_time as &dyn Fn() -> bool);
             let step = session
                 .removal_step(left, time_limit, |db, limits| db.purge_due(&due, now_ms, &mut list, limits))?;

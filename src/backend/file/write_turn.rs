@@ -21,6 +21,10 @@ const SHORTEST: Duration = Duration::from_millis(2);
 /// without this library, or another journal mode, do not count their waits.
 const LONGEST: Duration = Duration::from_millis(50);
 
+/// Time after which a removal lists no more keys, so that the rest of the turn remains for removing
+/// them.
+const LONGEST_LIST: Duration = Duration::from_millis(25);
+
 /// Turn of a connection at writing: the time since its transaction has begun.
 pub(super) struct WriteTurn<'d> {
     busy: &'d BusyHandler,
@@ -67,6 +71,11 @@ impl WriteTurn<'_> {
     pub(super) fn is_over(&self, waited_for: &dyn Fn() -> bool) -> bool {
         let time = self.began.elapsed();
         !self.in_callers && (time >= LONGEST || time >= SHORTEST && self.others_wait(waited_for))
+    }
+
+    /// Returns `true` if the removal should list no more keys.
+    pub(super) fn list_is_over(&self, waited_for: &dyn Fn() -> bool) -> bool {
+        self.began.elapsed() >= LONGEST_LIST || self.is_over(waited_for)
     }
 
     /// Returns `true` if a thread waits for the handle, or if another connection has begun to wait

@@ -91,7 +91,7 @@ public:
 
     /// Removes all expired keys of the family.
     ///
-    /// It uses transactions of at most 1024 keys, or the open transaction if there is one. After a
+    /// It uses transactions of at most 4096 keys, or the open transaction if there is one. After a
     /// failure, keys that earlier transactions removed stay removed.
     /// @return Number of keys removed.
     /// @throws error The write errors.

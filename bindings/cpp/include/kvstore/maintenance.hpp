@@ -96,7 +96,7 @@ public:
 
     /// Removes expired keys of all families, earliest expiry time first.
     ///
-    /// It uses transactions of at most 1024 keys, or the open transaction if there is one.
+    /// It uses transactions of at most 4096 keys, or the open transaction if there is one.
     /// @param max_keys Maximum number of keys to remove; 0: no limit.
     /// @param max_time Time limit; 0: no limit.
     /// @throws error errc::error (a limit is negative), and the write errors.
