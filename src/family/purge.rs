@@ -67,11 +67,11 @@ impl Family {
 
     fn purge(&self, last_ms: i64, max_keys: u64) -> Result<PurgeStep> {
         let session = self.session();
-        let mut now_ms = session.clock.now_ms();
+        let mut now_ms = i64::MAX;
         let (mut deleted, mut left_to_others) = (0, false);
         let mut list = RemovalList::default();
         loop {
-            now_ms = now_ms.min(session.clock.now_ms()); // it may have been set back meanwhile
+            now_ms = now_ms.min(session.clock.now_ms()); // the clock may have been set back
             // This read needs no lock on the file if nothing has expired.
             let more =
                 !list.is_empty() || session.with(|db| db.has_expired(self.tables(), last_ms, now_ms))?;

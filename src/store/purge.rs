@@ -90,7 +90,7 @@ impl Store {
             if due.families.is_empty() || left == 0 || others_have_it || !(begins || in_time()) {
                 return Ok(PurgeStep { deleted, more });
             }
-            now_ms = now_ms.min(session.clock.now_ms()); // it may have been set back meanwhile
+            now_ms = now_ms.min(session.clock.now_ms()); // the clock may have been set back
             let time_limit = max_time.map(|_| &in_time as &dyn Fn() -> bool);
             let step = session
                 .removal_step(left, time_limit, |db, limits| db.purge_due(&due, now_ms, &mut list, limits))?;

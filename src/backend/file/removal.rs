@@ -27,7 +27,7 @@ const KEYS_PER_LIST_LOOK: usize = 256;
 /// longer.
 const KEYS_PER_STEP: [usize; 2] = [256, 4096];
 /// Maximum size of a list. A longer list has more keys on each page of the tables. While a list is
-/// made, it can need up to four times this memory.
+/// made from several families, it can need two and a half times this memory.
 const LIST: ListSize = ListSize { keys: 131_072, bytes: 8 << 20 };
 /// Maximum size of a list if a transaction removes only the least number of keys, because memory and
 /// disk are small, or if the removal has a time limit.
@@ -75,7 +75,8 @@ impl Db {
     /// removes keys of the list. Returns the number of removed keys.
     ///
     /// The step ends when it has removed `limits.max` keys or as many as a transaction should, when
-    /// a writer waits, or when `limits.in_time` returns `false`; but it removes a key in any case. The transaction also removes all rows that reads have noted. These are not counted.
+    /// a writer waits, or when `limits.in_time` returns `false`; but it removes a key in any case.
+    /// The transaction also removes all rows that reads have noted. These are not counted.
     pub(super) fn remove_step(
         &mut self,
         aim: &RemovalAim<'_>,
@@ -159,7 +160,7 @@ impl Db {
     fn list_keys(
         &self,
         aim: &RemovalAim<'_>,
-        mut most: ListSize,
+        most: ListSize,
         by_time: bool,
         ends: &dyn Fn() -> bool,
     ) -> Result<Vec<ListedKey>> {
@@ -172,8 +173,11 @@ impl Db {
             if !self.family_exists(family.family())? {
                 continue; // dropped since it was found
             }
-            most.keys = self.list_family(&mut keys, aim.index, family, last_ms, most, ends)?;
-            if let Some(cut_ms) = keep_earliest(&mut keys, most) {
+            let ended_ms = self.list_family(&mut keys, aim.index, family, last_ms, most, ends)?;
+            if let Some(ended_ms) = ended_ms {
+                keys.retain(|listed| listed.time_ms <= ended_ms);
+            }
+            if let Some(cut_ms) = keep_earliest(&mut keys, most).or(ended_ms) {
                 last_ms = cut_ms.saturating_sub(1); // the list needs no more keys with this time
             }
         }
@@ -189,8 +193,7 @@ impl Db {
     }
 
     /// Adds the keys of a family with the earliest times up to `last_ms`, at most as many as fit in a
-    /// list. Returns the maximum number of keys of the list: `most.keys`, or the number of added keys
-    /// if `ends` returned `true`.
+    /// list. If `ends` returned `true` before, returns the time of the last key that was added.
     fn list_family(
         &self,
         keys: &mut Vec<ListedKey>,
@@ -199,8 +202,8 @@ impl Db {
         last_ms: i64,
         most: ListSize,
         ends: &dyn Fn() -> bool,
-    ) -> Result<usize> {
-        let (mut size, mut max) = (ListSize::default(), most.keys);
+    ) -> Result<Option<i64>> {
+        let (mut size, mut ended_ms) = (ListSize::default(), None);
         self.rows().by_time(family, index, from_time(i64::MIN), |time_ms, key| {
             if time_ms > last_ms {
                 return Ok(Step::Stop);
@@ -210,12 +213,12 @@ impl Db {
             let listed = ListedKey { family: Arc::clone(family), time_ms, key };
             size.add(&listed);
             keys.push(listed);
-            if size.keys.is_multiple_of(KEYS_PER_LIST_LOOK) && ends() {
-                max = size.keys;
+            if keys.len().is_multiple_of(KEYS_PER_LIST_LOOK) && ends() {
+                ended_ms = Some(time_ms);
             }
-            Ok(if size.is_full(ListSize { keys: max, ..most }) { Step::Stop } else { Step::Continue })
+            Ok(if size.is_full(most) || ended_ms.is_some() { Step::Stop } else { Step::Continue })
         })?;
-        Ok(max)
+        Ok(ended_ms)
     }
 }
 
@@ -456,7 +459,8 @@ mod tests {
         let listed = db.list_keys(&aim, LIST, false, &|| true).unwrap();
         let mut times: Vec<_> = listed.iter().map(|listed| listed.time_ms).collect();
         times.sort_unstable();
-        assert_eq!(times, (1_000..1_000 + KEYS_PER_LIST_LOOK as i64).collect::<Vec<_>>());
+        // The 256th key of the first family has the time 1383.
+        assert_eq!(times, (1_000..=1_383).collect::<Vec<_>>());
     }
 
     #[test]
