@@ -59,6 +59,13 @@ impl HarmOnce {
     }
 }
 
+/// Takes the rule out of the state of a [`HarmOnce`] if it applies to this message.
+fn take((rule, seen): &mut (Option<Rule>, usize), way: Way) -> Option<Rule> {
+    let number = rule.filter(|rule| rule.way == way)?.number;
+    *seen += 1;
+    if *seen > number { rule.take() } else { None }
+}
+
 impl Rules for HarmOnce {
     /// Process id of the connection's backend; 0 until it is known.
     type State = AtomicU32;
@@ -68,14 +75,8 @@ impl Rules for HarmOnce {
             backend.store(u32::from_be_bytes(message[5..9].try_into().unwrap()), Ordering::SeqCst);
         }
         // Locked until the fault has happened, for which `lift` waits.
-        let (rule, seen) = &mut *self.0.lock().unwrap();
-        let Some(number) = rule.filter(|rule| rule.way == way).map(|rule| rule.number) else {
-            return Action::Forward;
-        };
-        *seen += 1;
-        let Some(Rule { harm, tells_server, .. }) = rule.take_if(|_| *seen > number) else {
-            return Action::Forward;
-        };
+        let state = &mut *self.0.lock().unwrap();
+        let Some(Rule { harm, tells_server, .. }) = take(state, way) else { return Action::Forward };
         let close = |after| Action::Close { after, tells_server };
         match harm {
             Harm::Before => close(0),
